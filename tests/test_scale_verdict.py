@@ -538,7 +538,10 @@ def test_samples_of_the_evaluation_harness(tmp_path: Path) -> None:
 
 def test_tables_of_other_loggers(tmp_path: Path) -> None:
     file = tmp_path / "export.csv"
-    rows = [f"x,finished,{r.variant},{r.size},{r.tokens},{r.seed},{r.loss}" for r in worked_runs()]
+    rows = [
+        f"x-{i},finished,{r.variant},{r.size},{r.tokens},{r.seed},{r.loss}"
+        for i, r in enumerate(worked_runs())
+    ]
     file.write_text("\n".join(["Name,State,optimizer,params,tokens,seed,eval/loss", *rows]))
     columns = {"variant": "optimizer", "size": "params", "loss": "eval/loss"}
     found = judge(read_table([file], LoggerExport(columns)), "adamw")["muon"]

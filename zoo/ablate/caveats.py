@@ -24,6 +24,7 @@ SHARED_CONDITIONS: Mapping[str, Callable[[RunMetrics], object]] = {
     "number of threads or ranks": lambda run: [run.environment.get(key) for key in ("threads", "ranks")],
     "package versions": lambda run: run.environment.get("packages"),
     "commit of zoo": lambda run: run.environment.get("git_commit"),
+    "tokenizer": lambda run: run.tokenizer,
     "data": lambda run: run.data,
     "length of the examples": lambda run: run.config.data and run.config.data.length,
     "validation batches": lambda run: run.config.train and run.config.train.eval_batches,
@@ -31,8 +32,8 @@ SHARED_CONDITIONS: Mapping[str, Callable[[RunMetrics], object]] = {
 """The conditions that should be the same for all runs of a comparison."""
 
 
-FROM_FIRST_CHECKPOINT = ("data",)
-"""The conditions that a run records with its first checkpoint; they are unknown if it diverged before."""
+NOT_ALWAYS_KNOWN = ("tokenizer", "data")
+"""The conditions that some runs do not record: the data only with their first checkpoint."""
 
 
 def caveats(judgement: Judgement) -> list[str]:
@@ -130,7 +131,7 @@ def _different_conditions(judgement: Judgement) -> Iterator[str]:
     differing = []
     for condition, value in SHARED_CONDITIONS.items():
         values = [value(run) for run in runs]
-        if condition in FROM_FIRST_CHECKPOINT:
+        if condition in NOT_ALWAYS_KNOWN:
             values = [value for value in values if value is not None]
         if len({json.dumps(value, sort_keys=True) for value in values}) > 1:
             differing.append(condition)

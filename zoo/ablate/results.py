@@ -14,6 +14,7 @@ from zoo.ablate.outcome import verify
 from zoo.ablate.run_metrics import RunMetrics, read_run_metrics
 from zoo.ablate.short_names import short_names, shortened
 from zoo.ablate.task_scores import recorded_task
+from zoo.ablate.tokenizers import mixed_tokenizers, tokenizers_of_runs
 from zoo.run.config import RunConfig, plain
 from zoo.train.start import MAY_CHANGE
 from zoo.utils.errors import ZooError, did_you_mean
@@ -103,8 +104,8 @@ def read_results(paths: Sequence[Path], baseline: str | None = None, metric: str
 
     Raises:
         ZooError: There are no paths, a sweep is among other paths, the baseline is unknown, no run has
-            recorded the measure, two runs of a variant have the same seed, a folder was not written by zoo,
-            or a run of a sweep was edited.
+            recorded the measure, it is a loss per token and the tokenizers differ, two runs of a variant have
+            the same seed, a folder was not written by zoo, or a run of a sweep was edited.
     """
     if not paths:
         raise ZooError("report: no runs; expected the folder of a sweep, or one or more run folders")
@@ -116,7 +117,19 @@ def read_results(paths: Sequence[Path], baseline: str | None = None, metric: str
     results = _read_sweep(sweeps[0]) if sweeps else _read_folders(paths)
     chosen = metric or results.manifest.metric
     results = replace(results, measure=_measure(chosen, list(results.metrics.values()), "report"))
+    _require_one_tokenizer(results)
     return _against(results, baseline)
+
+
+def _require_one_tokenizer(results: Results) -> None:
+    """Refuse runs of different tokenizers that are compared by a loss per token.
+
+    Raises:
+        ZooError: There are such runs.
+    """
+    names, runs = list(results.metrics), list(results.metrics.values())
+    if mixed := mixed_tokenizers(names, tokenizers_of_runs(runs), results.measure):
+        raise ZooError(f"report: metric: {mixed}")
 
 
 def _against(results: Results, baseline: str | None) -> Results:

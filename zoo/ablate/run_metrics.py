@@ -13,6 +13,8 @@ import numpy as np
 
 from zoo.ablate.curve import COSTS, Curve, Numbers, read_curve
 from zoo.ablate.task_scores import task_scores
+from zoo.data.files import read_object
+from zoo.data.tokenizers.base import DESCRIPTION
 from zoo.run.config import RunConfig, load_config, plain
 from zoo.utils.errors import ZooError
 from zoo.utils.files import CONFIG_BYTES, read_text
@@ -47,6 +49,7 @@ class RunMetrics:
         environment: the environment of the last session, see `zoo.train.environment`.
         data: fingerprint of the data, from the last checkpoint.
         sample: the text that the run generated.
+        tokenizer: the hash of the tokenizer that is kept with the run.
         measured: for each measure, by its name, the values at the points of `validation`, NaN where there is
             none.
     """
@@ -67,6 +70,7 @@ class RunMetrics:
     sample: str | None
     measured: Mapping[str, Numbers] = field(default_factory=dict)
     speed_spread: float | None = None
+    tokenizer: str | None = None
 
     def curve(self, measure: Measure) -> Curve:
         """A measure over the course of the run; empty if it was not recorded.
@@ -148,7 +152,13 @@ def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> R
         sample=read_text(run.sample, CONFIG_BYTES, ZooError) if run.sample.exists() else None,
         measured=_measures(validation) | _scores(run, len(validation)),
         speed_spread=_spread(speeds[1:]) if len(speeds) > FEWEST_SPEEDS else None,
+        tokenizer=_tokenizer(run),
     )
+
+
+def _tokenizer(run: RunFolder) -> str | None:
+    file = run.tokenizer / DESCRIPTION
+    return str(read_object(file).get("hash")) if file.is_file() else None
 
 
 def _spread(speeds: Sequence[float]) -> float:

@@ -15,6 +15,7 @@ from zoo.ablate.lines import Lines
 from zoo.ablate.outcome import Outcome, read_outcome
 from zoo.ablate.scale_config import Scale
 from zoo.ablate.scoring import TaskScoring, TaskSettings
+from zoo.ablate.tokenizers import mixed_tokenizers, tokenizers_of
 from zoo.ablate.tuning import grid_points, random_points
 from zoo.ablate.variants import SweepVariant, build_variants, require_different_runs
 from zoo.config.compose import extend, find_config, merge, parse_overrides, read_config
@@ -151,6 +152,8 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
         variants = ladder[0].variants
         require_different_runs(variants[: len(chosen)], chosen)
     measure = _measure(content, config, variants, problems)
+    for side_by_side in [size.variants for size in ladder] or [variants]:
+        _require_one_tokenizer(content, side_by_side, measure, problems)
     _stop_at(problems)
     notes: tuple[str, ...] = ()
     if config.compile == "auto":
@@ -207,8 +210,7 @@ def _measure(
     if named is None:
         return CROSS_ENTROPY
     measure = find_measure(named)
-    node = content.value.get("metric")
-    place = f"{content.value['base'].place if node is None else node.place}: metric"
+    place = _place_of_metric(content)
     recorders = [] if measure.is_task else [run.data for run in runs if run.data is not None]
     for data in {data.model_dump_json(): data for data in recorders}.values():
         try:
@@ -222,6 +224,20 @@ def _measure(
             f"{' or '.join(LOSSES)}"
         )
     return measure
+
+
+def _place_of_metric(content: Located) -> str:
+    return f"{content.value.get('metric', content.value['base']).place}: metric"
+
+
+def _require_one_tokenizer(
+    content: Located, variants: Sequence[SweepVariant], measure: Measure, problems: list[str]
+) -> None:
+    """Refuse a loss per token as the measure of runs that have different tokenizers."""
+    runs = [(variant.name, config) for variant in variants for config in variant.configs]
+    tokenizers = tokenizers_of([config for _, config in runs])
+    if mixed := mixed_tokenizers([name for name, _ in runs], tokenizers, measure):
+        problems.append(f"{_place_of_metric(content)}: {mixed}")
 
 
 def _require_no_compile(place: str, variants: Sequence[SweepVariant]) -> None:

@@ -66,6 +66,8 @@ MEASURES: Mapping[str, Measure] = {
 LOSSES = ("cross_entropy", "bits_per_byte")
 """Measures that fall with training as losses do, on which a verdict over several sizes is based."""
 
+PER_TARGET = frozenset({"cross_entropy", "perplexity"})
+"""Measures that are a mean over targets, or follow from one; of texts, these are tokens."""
 OF_CLASSIFIERS = frozenset({"cross_entropy", "accuracy", "f1", "matthews"})
 OF_TEXTS = frozenset({"cross_entropy", "perplexity", "bits_per_byte"})
 

@@ -288,7 +288,7 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
         {run.data for pair in measurement.pairs.values() for run in pair.sides[k].compared} for k in (0, 1)
     ]
     if kinds[0] != kinds[1]:
-        yield "the sides differ in the order of their data or in their validation set"
+        yield "the sides differ in their tokenizer, in the order of their data or in their validation set"
     if passes := [run.passes for run in runs if run.passes and run.passes > 1]:
         yield f"the data were read up to {max(passes):.3g} times; nothing is claimed of more than one pass"
     if overlap := [run.overlap for run in runs if run.overlap]:

@@ -238,21 +238,28 @@ def _check_columns(file: Path, names: Sequence[str]) -> None:
         raise DataError(f"{file}:1: a column is there twice: {', '.join(names)}")
 
 
-def check_names(file: Path, rows: Sequence[tuple[int, dict[str, str]]], column: str = "run") -> None:
+def check_names(
+    file: Path,
+    rows: Sequence[tuple[int, dict[str, str]]],
+    column: str = "run",
+    beside: Sequence[str] = (),
+) -> None:
     """Refuse a run with several rows, whose losses were read before the end of its schedule.
 
     Args:
         file: the table, for the message.
         rows: its rows with the numbers of their lines.
         column: the column with the names of runs, which may be missing.
+        beside: further columns by which runs of the same name are told apart.
 
     Raises:
-        DataError: Two rows have the same name.
+        DataError: Two rows are of the same run.
     """
-    seen: dict[str, int] = {}
+    seen: dict[tuple[str, ...], int] = {}
     for line, row in rows:
         name = row.get(column, "").strip()
-        before = seen.setdefault(name, line) if name else line
+        key = (name, *(row[other].strip() for other in beside))
+        before = seen.setdefault(key, line) if name else line
         if before != line:
             raise DataError(
                 f"{file}:{line}: {column}: value {name!r} stands in line {before} already: a ladder is not "

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zoo.ablate.lines import Key, Lines
-from zoo.ablate.manifest import FILE, Manifest, Run, read_manifest, run_folder
+from zoo.ablate.manifest import FILE, Run, read_manifest, run_folder
 from zoo.ablate.outcome import verify
 from zoo.ablate.quiet import QUIET
 from zoo.ablate.results import settings_of
@@ -28,6 +28,7 @@ from zoo.ablate.scale.runs import (
     whole,
 )
 from zoo.ablate.scale.speeds import read_speeds
+from zoo.ablate.tokenizers import mixed_tokenizers, tokenizers_of_runs
 from zoo.utils.errors import DataError, ZooError, did_you_mean
 from zoo.utils.extras import install
 from zoo.utils.measures import CROSS_ENTROPY, LOSSES, Measure, find_measure
@@ -40,6 +41,8 @@ FINISHED = ("finished", "Finished", "FINISHED", "")
 """The states in tables of W&B and MLflow of a run that has ended regularly."""
 EXPORTED = (*REQUIRED, *OPTIONAL, "run")
 """Columns that an exported table may have by other names."""
+IDS = ("ID", "Run ID", "run_id", "Name")
+"""Columns by which exported tables tell runs apart; only the last one may be shared by several runs."""
 STATES = ("State", "state", "Status", "status")
 TUNED = ("optimizer.lr",)
 """The setting, besides the seed, in which runs of a variant may differ."""
@@ -126,23 +129,38 @@ def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
             sweep's.
 
     Raises:
-        ZooError: The sweep has no sizes, none of its runs has ended, or a run was edited.
+        ZooError: The sweep has no sizes, none of its runs has ended, a run was edited, or runs of different
+            tokenizers are compared by a loss per token.
     """
     manifest = read_manifest(folder)
     if manifest.ladder is None:
         raise DataError(f"{folder}: a sweep without `scale`; expected a ladder (zoo report reads this one)")
     lines = {} if manifest.lines is None else Lines(folder / manifest.lines).runs
+    measure = find_measure(manifest.metric if metric is None else metric)
+    ended = [run for run in manifest.runs if run.status in ("finished", "failed") and not run.crashed]
+    if not ended:
+        raise DataError(f"{folder}: no run has ended yet")
+    metrics = {run.id: _finished_metrics(folder, run) for run in ended if _key(run) not in lines}
+    _require_one_tokenizer([run for run in metrics.values() if run is not None], measure)
     runs = [
         replace(
-            lines.get(_key(run)) or _of_sweep(manifest, run, run_folder(folder, run), metric),
+            lines.get(_key(run)) or _of_sweep(run, metrics[run.id], run_folder(folder, run), measure),
             tuning="tune" in run.phases,
         )
-        for run in manifest.runs
-        if run.status in ("finished", "failed") and not run.crashed
+        for run in ended
     ]
-    if not runs:
-        raise DataError(f"{folder}: no run has ended yet")
     return RunTable(tuple(runs), read_speeds(folder))
+
+
+def _require_one_tokenizer(runs: Sequence[RunMetrics], measure: Measure) -> None:
+    """Refuse runs of different tokenizers that are compared by a loss per token.
+
+    Raises:
+        DataError: There are such runs.
+    """
+    names = [str(run.folder.path) for run in runs]
+    if mixed := mixed_tokenizers(names, tokenizers_of_runs(runs), measure):
+        raise DataError(f"--metric: {mixed}")
 
 
 def _key(run: Run) -> Key:
@@ -150,15 +168,20 @@ def _key(run: Run) -> Key:
     return run.variant, float(run.params or 0), float(run.tokens or 0), run.seed, rate
 
 
-def _of_sweep(manifest: Manifest, run: Run, folder: Path, metric: str | None) -> FinishedRun:
-    if not RunFolder(folder).metrics.is_file() and run.status == "finished":
+def _finished_metrics(sweep: Path, run: Run) -> RunMetrics | None:
+    """The metrics of a run of a sweep; None if it failed."""
+    folder = run_folder(sweep, run)
+    if run.status != "finished":
+        return None
+    if not RunFolder(folder).metrics.is_file():
         raise ZooError(f"{folder}: gone; {FILE} calls this run finished")
+    verify(folder)
+    return read_run_metrics(folder)
+
+
+def _of_sweep(run: Run, metrics: RunMetrics | None, folder: Path, measure: Measure) -> FinishedRun:
     rate = next((float(value) for value in run.tuned.values()), None)
-    loss, metrics = math.inf, None
-    if run.status == "finished":
-        verify(folder)
-        metrics = read_run_metrics(folder)
-        loss = _final(metrics, find_measure(manifest.metric if metric is None else metric))
+    loss = math.inf if metrics is None else _final(metrics, measure)
     finished = _finished(
         run.variant, run.params or 0, run.tokens or 0, run.seed, loss, rate, metrics, str(folder)
     )
@@ -191,6 +214,8 @@ def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
         raise DataError(f"{unvalidated[0]}: has no validation loss, which variants are compared by")
     if unknown := [str(run.folder.path) for run in metrics if not run.parameters]:
         raise DataError(f"{unknown[0]}: its number of parameters is not recorded; expected a CSV of runs")
+    measure = find_measure(metric or CROSS_ENTROPY.name)
+    _require_one_tokenizer(metrics, measure)
     words = [_words(run) for run in metrics]
     differing = [i for i in range(len(words[0])) if len({word[i] for word in words}) > 1]
     runs = [
@@ -199,7 +224,7 @@ def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
             run.parameters or 0,
             float(run.validation.tokens[-1]),
             run.config.seed,
-            _final(run, find_measure(metric or CROSS_ENTROPY.name)),
+            _final(run, measure),
             run.config.optimizer.lr if run.config.optimizer is not None else None,
             run,
             str(run.folder.path),
@@ -296,9 +321,28 @@ def _exported(file: Path, columns: Mapping[str, str]) -> RunTable:
         runs.append(run_of_row(place, mapped, file.parent))
     if not runs:
         raise DataError(f"{file}: no rows; expected one per run")
-    check_names(file, rows, columns.get("run", "run"))
+    _require_one_row_per_run(file, names, rows, columns)
     check_runs(runs)
     return RunTable(tuple(runs))
+
+
+def _require_one_row_per_run(
+    file: Path, names: Sequence[str], rows: Sequence[tuple[int, dict[str, str]]], columns: Mapping[str, str]
+) -> None:
+    """Refuse an exported history, whose rows are the steps of runs.
+
+    Without a column for the names of runs, the first of `IDS` that the table has is taken. Different runs may
+    have the same name there, but then they differ in variant, size or seed.
+
+    Raises:
+        DataError: A run has several rows.
+    """
+    if "run" in columns or "run" in names:
+        check_names(file, rows, columns.get("run", "run"))
+        return
+    known = [name for name in IDS if name in names and name not in columns.values()]
+    if known:
+        check_names(file, rows, known[0], [columns.get(key, key) for key in ("variant", "size", "seed")])
 
 
 def _scalars(paths: Sequence[Path], export: LoggerExport) -> RunTable:
