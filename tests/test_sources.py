@@ -95,3 +95,37 @@ def test_an_exported_history_is_no_ladder(tmp_path: Path, column: str) -> None:
     for name in ("{v}-{t}-{s}", "{v}-{t}"):
         file.write_text("\n".join([header, *rows(name)]))
         assert len(read_table([file], columns).runs) == 12
+
+
+def sizes_of(folder: Path, changes: list[list[str]]) -> list[Path]:
+    """Run folders of one seed each, whose sizes grow."""
+    return [
+        write_run(
+            folder / f"run{i}", curve(3 - i / 10), overrides=of_size, size={"parameters": 1000 * (i + 1)}
+        )
+        for i, of_size in enumerate(changes)
+    ]
+
+
+@pytest.mark.parametrize("change", ["model.tied=true", "optimizer.weight_decay=0.5", "data.context=8"])
+def test_sizes_of_a_variant_have_the_same_settings(tmp_path: Path, change: str) -> None:
+    key, value = change.split("=")
+    message = (
+        rf"run1: {key}: {value.title()}, and .* in .*run0: both would be sizes or budgets of the variant"
+    )
+    with pytest.raises(DataError, match=message):
+        read_table(sizes_of(tmp_path, [["model.d_model=16"], ["model.d_model=32", change]]))
+
+
+def test_shape_steps_and_rate_may_differ_between_sizes(tmp_path: Path) -> None:
+    changes = [
+        ["model.d_model=16", "optimizer.lr=1e-3", "schedule={type: cosine, warmup: 5}"],
+        [
+            "model.d_model=32",
+            "model.n_layers=2",
+            "model.d_mlp=null",
+            "optimizer.lr=2e-3",
+            "schedule={type: cosine, warmup: 9}",
+        ],
+    ]
+    assert [run.size for run in read_table(sizes_of(tmp_path, changes)).runs] == [1000, 2000]

@@ -119,7 +119,7 @@ def _limits(series: Sequence[Series]) -> tuple[float, float]:
     estimates = [1.0, *(float(y) for of_series in series for y in of_series.y)]
     least = max(min([*estimates, *(y for s in series for y in s.low)]), min(estimates) / WIDEST)
     most = min(max([*estimates, *(y for s in series for y in s.high)]), max(estimates) * WIDEST)
-    margin = (most / least) ** 0.05
+    margin = max(1.01, (most / least) ** 0.05)  # also where everything is the same
     return least / margin, most * margin
 
 

@@ -46,6 +46,10 @@ IDS = ("ID", "Run ID", "run_id", "Name")
 STATES = ("State", "state", "Status", "status")
 TUNED = ("optimizer.lr",)
 """The setting, besides the seed, in which runs of a variant may differ."""
+OF_LENGTH = ("train.steps", "train.compile", "train.accumulation")
+"""Settings, besides those of the shape and the schedule, that may differ between sizes and budgets."""
+NO_SHAPE = "vocab_size"
+"""A whole number of a model that is no part of its shape."""
 
 
 @dataclass(frozen=True)
@@ -237,22 +241,41 @@ def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
 
 
 def _require_same_settings(runs: Sequence[FinishedRun], metrics: Sequence[RunMetrics]) -> None:
-    """Refuse runs that would count as seeds of one variant, but differ in another setting.
+    """Refuse runs that would count as one variant, but differ in another setting.
+
+    Seeds of one size and budget have the same settings. Between sizes and budgets the shape of the model (its
+    whole numbers), the number of steps and what follows from it may differ as well.
 
     Raises:
         DataError: There are such runs.
     """
-    seen: dict[tuple[str, float, float], tuple[str, dict[str, object]]] = {}
-    for run, recorded in zip(runs, metrics, strict=True):
-        settings = {key: value for key, value in settings_of(recorded.config).items() if key not in TUNED}
-        place, before = seen.setdefault((run.variant, run.size, run.tokens), (run.place, settings))
-        if differing := [key for key in {**before, **settings} if before.get(key) != settings.get(key)]:
-            key = differing[0]
-            raise DataError(
-                f"{run.place}: {key}: {settings.get(key)}, and {before.get(key)} in {place}: both would be "
-                f"seeds of the variant '{run.variant}'; expected runs whose variants differ in the types of "
-                "their parts, or a CSV that names the variants"
-            )
+    seeds: dict[tuple[str, float, float], FinishedRun] = {}
+    variants: dict[str, FinishedRun] = {}
+    settings = {
+        run.place: {key: value for key, value in settings_of(recorded.config).items() if key not in TUNED}
+        for run, recorded in zip(runs, metrics, strict=True)
+    }
+    for run in runs:
+        seed = seeds.setdefault((run.variant, run.size, run.tokens), run)
+        first = variants.setdefault(run.variant, run)
+        for before, what in ((seed, "seeds"), (first, "sizes or budgets")):
+            ours, theirs = settings[run.place], settings[before.place]
+            for key in {**theirs, **ours}:
+                one, other = ours.get(key), theirs.get(key)
+                if one != other and (before is seed or not _may_grow(key, one, other)):
+                    raise DataError(
+                        f"{run.place}: {key}: {one}, and {other} in {before.place}: both would be {what} of "
+                        f"the variant '{run.variant}'; expected runs whose variants differ in the types of "
+                        "their parts, or a CSV that names the variants"
+                    )
+
+
+def _may_grow(key: str, *values: object) -> bool:
+    """Whether a setting may differ between sizes and budgets of a variant."""
+    part, _, name = key.rpartition(".")
+    whole_numbers = all(value is None or type(value) is int for value in values)
+    of_shape = part.startswith("model") and name != NO_SHAPE
+    return key in OF_LENGTH or (whole_numbers and (of_shape or part == "schedule"))
 
 
 def _words(run: RunMetrics) -> list[str]:
