@@ -519,7 +519,7 @@ def test_the_command_of_every_source(tmp_path: Path, capsys: pytest.CaptureFixtu
     alarm = csv_of(tmp_path / "aa.csv", noisy)
     for as_json in ([], ["--json"]):
         zoo("verdict", alarm, "--baseline", "a", "--aa", *as_json, status=1)
-        assert "alarm: the baseline differs from itself" in capsys.readouterr().err
+        assert "alarm: a again: the baseline differs from itself" in capsys.readouterr().err
     zoo("verdict", alarm, "--baseline", "a", "--aa", "--time", "5", status=2)
     assert "--time has no effect with --aa" in capsys.readouterr().err
     zoo("verdict", alarm, "--baseline", "a", "--time", "5", status=2)
@@ -805,3 +805,50 @@ def test_rates_that_differ_by_rounding_alone() -> None:
     ):
         check_runs(runs)
     check_runs([replace(run, rate=4e-3 * (1 + 1e-4 * (run.seed > 0))) for run in runs])
+
+
+def test_a_copy_of_the_baseline_that_differs_is_an_alarm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The words of all variants rest on a baseline that is equal to itself, whoever made the runs."""
+    for c, alarming in ((1.3, True), (1.0, False)):
+        again = world([c] * 5, tau=0.02)
+        runs = [replace(run, variant={"b": "a again"}.get(run.variant, "a")) for run in again]
+        file, status = csv_of(tmp_path / "runs.csv", runs), int(alarming)
+        zoo("verdict", file, "--baseline", "a", "--json", "--out", tmp_path / "page", status=status)
+        told = capsys.readouterr()
+        wanted = "a again: the baseline differs from itself"
+        assert any(wanted in alarm for alarm in json.loads(told.out)["alarms"]) == alarming
+        assert (f"alarm: {wanted}" in told.err) == alarming
+        assert (wanted in (tmp_path / "page/report.md").read_text()) == alarming
+
+
+def test_nothing_is_predicted_beyond_the_measured_range() -> None:
+    """Four sizes within a factor of 1.2 say nothing of twice the largest one."""
+    for sizes, told in (((1.0e6, 1.05e6, 1.1e6, 1.2e6), False), ((1.0e6, 1.3e6, 1.6e6, 2.0e6), True)):
+        found = judge(RunTable(tuple(world([1.3] * 4, tau=0.02, sizes=sizes))), "a")
+        assert (found["b"].predicted is not None) == told
+        assert any("expect" in sentence for sentence in sentences(found, "a", None)) == told
+        line = document(found, "a", margin=None, alpha=0.05).variants["b"].line
+        assert line is not None
+        assert (line.prediction_2x is not None) == told
+
+
+def test_a_spike_that_decides_the_word_at_the_largest_size() -> None:
+    """One spiked run of the largest size widens the mean's interval over 1; Huber's does not reach it."""
+    runs = world([1.13] * 5, tau=0.02, seeds=4)
+    spiked = [
+        replace(run, loss=run.loss * 1.15, spikes=1)
+        if (run.variant, run.size, run.tokens, run.seed) == ("b", SIZES[-1], BUDGETS[1], 0)
+        else run
+        for run in runs
+    ]
+    assert not [text for text in judge(RunTable(tuple(runs)), "a")["b"].warnings if "Huber" in text]
+    found = judge(RunTable(tuple(spiked)), "a")
+    line, robust = found["b"].line, document(found, "a", margin=None, alpha=0.05).variants["b"].robust
+    assert line is not None
+    assert robust is not None
+    assert line.largest.estimate - line.largest.half95 < 0 < robust.largest.estimate - robust.largest.half95
+    (warning,) = (text for text in found["b"].warnings if "Huber" in text)
+    assert f"{math.exp(robust.largest.estimate):.2f} x instead of" in warning
+    assert "at the largest size, with another word" in warning

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from benchmarks.scale.questions import SECOND, Question
 from benchmarks.scale.second_text import second_text, second_text_table
-from zoo.ablate.ladder_verdict import alarms
 from zoo.ablate.progress import LadderProgress
 from zoo.ablate.scale.presentation import notes, sentences, speedup_text, word_text
 from zoo.ablate.scale.runs import format_count
-from zoo.ablate.scale.verdict import ScaleVerdict
+from zoo.ablate.scale.verdict import ScaleVerdict, alarms
 from zoo.report.ladder import ladder_sections
 from zoo.report.plot import Plot
 from zoo.report.section import Section

@@ -9,9 +9,8 @@ from pathlib import Path
 from zoo.ablate.crashes import crashes
 from zoo.ablate.manifest import Manifest, read_manifest
 from zoo.ablate.scale.presentation import notes, sentences
-from zoo.ablate.scale.runs import AGAIN
 from zoo.ablate.scale.sources import read_table
-from zoo.ablate.scale.verdict import Looks, ScaleVerdict, judge
+from zoo.ablate.scale.verdict import Looks, ScaleVerdict, alarms, judge
 
 
 @dataclass(frozen=True)
@@ -51,14 +50,6 @@ class LadderVerdict:
             )
         reasons += crashes(self.manifest)
         return reasons + notes(self.verdicts)
-
-
-def alarms(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[str]:
-    """A sentence, without full stop, on a copy of the baseline that is neither equal nor undecided."""
-    name = baseline + AGAIN
-    if name not in verdicts or verdicts[name].word in ("equal", "undecided"):
-        return []
-    return [f"{name}: the baseline differs from itself: something is wrong with the set-up"]
 
 
 def is_ladder(folder: Path) -> bool:

@@ -193,7 +193,7 @@ def verdict(
     from zoo.ablate.scale.runs import parse_counts
     from zoo.ablate.scale.sources import LoggerExport, read_table
     from zoo.ablate.scale.tuned import halved
-    from zoo.ablate.scale.verdict import Looks, judge
+    from zoo.ablate.scale.verdict import Looks, alarms, judge
 
     if wide and as_json:
         raise ZooError("verdict: --wide has no effect with --json")
@@ -223,7 +223,10 @@ def verdict(
         from zoo.report.ladder import write_ladder
 
         title = runs[0].stem if len(runs) == 1 else f"{len(runs)} runs"
-        written = write_ladder(verdicts, baseline, out, margin=margin, alpha=alpha, title=title)
+        doubts = [*alarms(verdicts, baseline), *notes(verdicts)]
+        written = write_ladder(
+            verdicts, baseline, out, margin=margin, alpha=alpha, title=title, doubts=doubts
+        )
     if as_json:
         echo(document(verdicts, baseline, margin=margin, alpha=alpha).model_dump_json(indent=2))
     else:
@@ -232,6 +235,6 @@ def verdict(
         echo("".join(f"note: {note}.\n" for note in notes(verdicts)), nl=False)
         if written is not None:
             echo(f"wrote {written}")
-    if aa and any(variant.word not in ("equal", "undecided") for variant in verdicts.values()):
-        echo("alarm: the baseline differs from itself, so the set-up is at fault", err=True)
+    if alarming := alarms(verdicts, baseline):
+        echo("".join(f"alarm: {alarm}.\n" for alarm in alarming), nl=False, err=True)
         raise typer.Exit(DIVERGED)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from zoo.ablate.scale.line import Estimate, Prediction
 from zoo.ablate.scale.presentation import sentence
-from zoo.ablate.scale.verdict import Direction, ScaleVerdict, Trend, Word
+from zoo.ablate.scale.verdict import Direction, ScaleVerdict, Trend, Word, alarms
 from zoo.config.registry import Config
 
 
@@ -56,7 +56,8 @@ class LineDocument(Config):
     largest: EstimateDocument
     slope: EstimateDocument
     prediction_2x: PredictionDocument | None = Field(
-        description="at twice the largest size; null if the back-test missed"
+        description="at twice the largest size; null if the back-test missed, a larger size was left out "
+        "because of its losses, or the sizes span less than a factor of two"
     )
 
 
@@ -67,6 +68,13 @@ class BackTestDocument(Config):
     half95: float
     found: float
     hit: bool
+
+
+class RobustDocument(Config):
+    """The line with spiked runs moved towards the curve (Huber), beside the mean that is judged."""
+
+    middle: EstimateDocument
+    largest: EstimateDocument
 
 
 class LawDocument(Config):
@@ -121,6 +129,7 @@ class VariantDocument(Config):
     line: LineDocument | None = Field(description="null with fewer than four sizes")
     back_test: BackTestDocument | None
     law: LawDocument | None
+    robust: RobustDocument | None = Field(description="null with fewer than four sizes")
     costs: dict[str, CostDocument] = Field(description="flops and seconds, where they are known")
     items: ItemsDocument | None
     detectable: float | None = Field(
@@ -141,6 +150,9 @@ class VerdictDocument(Config):
     baseline: str
     alpha: float = Field(description="the probability of any false claim")
     margin: float | None = Field(description="the factor within which two sides count as equal")
+    alarms: tuple[str, ...] = Field(
+        description="why no word counts: the baseline with other seeds differs from the baseline"
+    )
     variants: dict[str, VariantDocument]
 
 
@@ -152,6 +164,7 @@ def document(
         baseline=baseline,
         alpha=alpha,
         margin=margin,
+        alarms=tuple(alarms(verdicts, baseline)),
         variants={name: _variant(verdict, baseline, margin) for name, verdict in verdicts.items()},
     )
 
@@ -200,6 +213,11 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
         if law is None
         else LawDocument(
             E=law.irreducible, a=law.a, b=law.b, ln_c=law.ln_c, half95=law.half95, slope=law.slope
+        ),
+        robust=None
+        if measurement.robust is None
+        else RobustDocument(
+            middle=_estimate(measurement.robust.middle), largest=_estimate(measurement.robust.largest)
         ),
         costs={
             cost.name: CostDocument(ln_c=cost.ln_c, half95=cost.half95, p_value=cost.p_value)

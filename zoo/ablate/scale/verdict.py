@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 from scipy import stats
 
 from zoo.ablate.scale.chain import claims
@@ -102,7 +103,8 @@ class ScaleVerdict:
         claims: the claims that hold, in their order.
         trend: whether the gain holds, shrinks or grows with the size; None without a line.
         within_margin: whether the speed-up lies within the margin.
-        predicted: the prediction at twice the largest size; None without a line, or after a missed back-test.
+        predicted: the prediction at twice the largest size; None without a line, after a missed back-test,
+            or if the sizes span less than that factor of two.
         back_test: the prediction of the largest size by the smaller ones.
         detectable: the factor that this study would have detected with probability .8, at the level of a
             variant's first claim; None without seeds.
@@ -220,6 +222,14 @@ def judge(
         )
         for name, variant in measurements.items()
     }
+
+
+def alarms(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[str]:
+    """A sentence, without full stop, on a copy of the baseline that is neither equal nor undecided."""
+    name = baseline + AGAIN
+    if name not in verdicts or verdicts[name].word in ("equal", "undecided"):
+        return []
+    return [f"{name}: the baseline differs from itself: something is wrong with the set-up"]
 
 
 def _check_looks(looks: Looks, measurements: Mapping[str, VariantMeasurement]) -> None:
@@ -391,13 +401,18 @@ def _worded(
         claims=tuple(held),
         trend=None if line is None else "trend open" if measurement.beyond else _trend(line),
         within_margin=within,
-        predicted=None
-        if line is None or missed or measurement.beyond
-        else line.predict(float(line.x.max()) + math.log(2)),
+        predicted=None if missed or measurement.beyond else _predicted(line),
         back_test=test,
         detectable=None if too_early else _detectable(measurement, error, looks),
         warnings=tuple(doubts(measurement, missed, too_early, error.note(measurement.level))),
     )
+
+
+def _predicted(line: Line | None) -> Prediction | None:
+    """The prediction at twice the largest size, which is never farther than the range that was measured."""
+    if line is None or math.log(2) > float(np.ptp(line.x)):
+        return None
+    return line.predict(float(line.x.max()) + math.log(2))
 
 
 def _within(measurement: VariantMeasurement, margin: float) -> bool:
