@@ -315,6 +315,21 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "kv_heads has no base size",
     ),
     ({"transfer": {"type": "mup", "base": WIDTHS | {"hiden": 3}}}, r"base\.hiden: the model has no axis"),
+    (
+        {"transfer": {"type": "mup", "base": WIDTHS | {"heads": 2}}},  # the number of heads
+        r"transfer\.base\.heads: value 2; expected a multiple of 8, the size of a head: heads is the width of",
+    ),
+    (
+        {"transfer": {"type": "mup", "base": WIDTHS | {"kv_heads": 12}}},
+        r"transfer\.base\.kv_heads: value 12; expected a multiple of 8",
+    ),
+    (
+        {
+            "model": {"type": "t5", "vocab_size": 31, "d_model": 32, "n_layers": 2, "n_heads": 4},
+            "transfer": {"type": "completep", "base": WIDTHS | {"heads": 4, "layers": 2}},
+        },
+        r"transfer\.base\.heads: value 4; expected a multiple of 8",
+    ),
     ({"transfer": {"type": "mup", "base": WIDTHS | {"layers": 2}}}, "says nothing of depth"),
     ({"transfer": {"type": "mup", "base": WIDTHS | {"steps": 2}}}, "have no effect without each other"),
     ({"transfer": {"type": "mup", "base": WIDTHS, "horizon": -0.3}}, "have no effect without each other"),

@@ -173,7 +173,8 @@ class Transfer(Config):
             steps: number of steps of the run; None: it is not known.
 
         Raises:
-            ConfigError: `base` lacks what the rule needs, or names what the model does not have.
+            ConfigError: `base` lacks what the rule needs, names what the model does not have, or has a width
+                of heads that is no multiple of the size of a head.
         """
         axis_sizes = {
             axis: size for p in parameters for axis, size in zip(p.spec.axes, p.spec.shape, strict=True)
@@ -190,6 +191,14 @@ class Transfer(Config):
                 "transfer.base.head_size: no rule here speaks of larger heads (scores are divided by "
                 "sqrt(head_size)); expected more heads of one size"
             )
+        for p in parameters:
+            for axis, count in p.spec.parts:  # the axes of heads
+                head_size = p.spec.size(axis) // count
+                if self.base.get(axis, 0) % head_size:
+                    raise ConfigError(
+                        f"transfer.base.{axis}: value {self.base[axis]}; expected a multiple of {head_size}, the "
+                        f"size of a head: {axis} is the width of all heads together, not their number"
+                    )
         if LAYERS in self.base and LAYERS not in self.needs:
             raise ConfigError(f"transfer.base.{LAYERS} has no effect: the rule says nothing of depth")
         if (STEPS in self.base) != bool(self.exponent) and (STEPS in self.base or self.horizon is not None):
