@@ -168,7 +168,8 @@ def _measured(state: LadderProgress, verdict: ScaleVerdict) -> str:
     if not sizes:
         return _planned(state)
     tokens = [run.tokens for size in sizes for run in verdict.measured.pairs[size].baseline.compared]
-    return f"{_range(sizes)}, {len(sizes)} sizes; {_range(tokens)} tokens"
+    count = f"{len(sizes)} size" + "s" * (len(sizes) > 1)
+    return f"{_range(sizes)}, {count}; {_range(tokens)} tokens"
 
 
 def _range(values: Sequence[float]) -> str:
