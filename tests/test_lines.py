@@ -144,3 +144,22 @@ def test_the_hash_of_a_run_that_begins_with_a_checkpoint(tmp_path: Path) -> None
 def test_where_there_are_no_lines(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ladder(tmp_path, **changes)
+
+
+def test_every_run_keeps_its_own_number_of_parameters(tmp_path: Path) -> None:
+    """A size is called by the baseline's; lines of older versions lack the column and are still read."""
+    scale = {"sizes": [{"model.d_model": 8}], "budgets": {"steps": [2, 4]}, "seeds": 2}
+    sweep = ladder(tmp_path, axes={"model.d_mlp": [16, 64]}, scale=scale, tune=None)
+    execute(sweep, 1)
+    file = tmp_path / "lines.csv"
+    for table in (read_table([sweep.folder]), read_table([file])):
+        small, large = ({run.parameters for run in table.of(name)} for name in table.variants)
+        assert large == {next(iter(small)) + 3 * 48 * 8}
+        assert len({run.size for run in table.runs}) == 1
+    warnings = judge_ladder(sweep.folder).verdicts["model.d_mlp=64"].warnings
+    assert any("parameters or FLOPs per token differ by" in warning for warning in warnings)
+    rows = [row.split(",") for row in file.read_text().splitlines()]
+    at = rows[0].index("parameters")
+    file.write_text("".join(",".join(row[:at] + row[at + 1 :]) + "\n" for row in rows))
+    assert {run.parameters for run in read_table([file]).runs} == {None}
+    ladder(tmp_path, axes={"model.d_mlp": [16, 64]}, scale=scale, tune=None)

@@ -21,9 +21,19 @@ from zoo.utils.measures import find_measure
 
 COLUMNS = (
     *("variant", "size", "tokens", "seed", "rate", "loss", "bits_per_byte", "flops", "spikes", "data"),
-    *("trunk", "run", "config", "commit", "machine", "bfloat16_product", "worker_seconds", "error"),
+    *(
+        "parameters",
+        "trunk",
+        "run",
+        "config",
+        "commit",
+        "machine",
+        "bfloat16_product",
+        "worker_seconds",
+        "error",
+    ),
 )
-ADDED = ("worker_seconds", "bfloat16_product")
+ADDED = ("worker_seconds", "bfloat16_product", "parameters")
 """Columns that older files do not have, in the order in which they were added."""
 
 Key = tuple[str, float, float, int, float | None]
@@ -230,5 +240,6 @@ def _measured(config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> 
         "bfloat16_product": metrics.environment.get("bfloat16_product") or "",
         "worker_seconds": "" if math.isnan(seconds) else f"{seconds:.1f}",
         "error": outcome.error or "",
+        "parameters": metrics.parameters or "",
     }
     return {name: str(value) for name, value in row.items()}

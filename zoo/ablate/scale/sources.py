@@ -310,6 +310,7 @@ def _finished(
         spikes=0 if metrics is None else metrics.spikes,
         place=place,
         disturbed=disturbed,
+        parameters=None if metrics is None else metrics.parameters,
     )
 
 
