@@ -20,7 +20,7 @@ from zoo.utils.files import JSON_BYTES, read_text
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = (
     *("rate", "flops", "seconds", "items", "horizon", "trunk", "data", "passes", "overlap", "spikes"),
-    "parameters",
+    *("parameters", "configured_rate"),
 )
 COUNTS = ("size", "tokens", "horizon", "parameters")
 """The columns whose numbers may end in K, M or B."""
@@ -353,7 +353,7 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
         values["tokens"],
         int(seed),
         loss,
-        positive("rate"),
+        positive("rate") or positive("configured_rate"),
         positive("flops"),
         positive("seconds"),
         items,
