@@ -148,6 +148,7 @@ def _check_data(configs: Iterable[RunConfig], sweep: Sweep) -> None:
             errors[key] = error
         else:
             _check_measure(dataset, sweep.measure)
+            dataset.measure_overlap()
             if sweep.lines is not None and all(Job.of(other).data == job.data for other in configs):
                 sweep.lines.require_data(dataset.fingerprint)
             if sweep.scoring is not None and sweep.context is not None and dataset.tokenizer is not None:

@@ -21,10 +21,10 @@ from zoo.utils.measures import find_measure
 
 COLUMNS = (
     *("variant", "size", "tokens", "seed", "rate", "loss", "bits_per_byte", "flops", "spikes", "data"),
-    *("parameters", "configured_rate", "trunk", "run", "config", "commit", "machine", "bfloat16_product"),
-    *("worker_seconds", "error"),
+    *("parameters", "configured_rate", "passes", "overlap"),
+    *("trunk", "run", "config", "commit", "machine", "bfloat16_product", "worker_seconds", "error"),
 )
-ADDED = ("worker_seconds", "bfloat16_product", "parameters", "configured_rate")
+ADDED = ("worker_seconds", "bfloat16_product", "parameters", "configured_rate", "passes", "overlap")
 """Columns that older files do not have, in the order in which they were added."""
 
 Key = tuple[str, float, float, int, float | None]
@@ -233,6 +233,8 @@ def _measured(config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> 
         "worker_seconds": "" if math.isnan(seconds) else f"{seconds:.1f}",
         "error": outcome.error or "",
         "parameters": metrics.parameters or "",
+        "passes": metrics.passes or "",
+        "overlap": "" if metrics.overlap is None else metrics.overlap,
         "configured_rate": "" if config.optimizer is None else repr(config.optimizer.lr),
     }
     return {name: str(value) for name, value in row.items()}

@@ -50,6 +50,8 @@ class RunMetrics:
         data: fingerprint of the data, from the last checkpoint.
         sample: the text that the run generated.
         tokenizer: the hash of the tokenizer that is kept with the run.
+        passes: how often the training data were read: the tokens of training over those of the data.
+        overlap: share of the validation text that occurs in the training text, see `zoo.data.text.overlap`.
         measured: for each measure, by its name, the values at the points of `validation`, NaN where there is
             none.
     """
@@ -71,6 +73,8 @@ class RunMetrics:
     measured: Mapping[str, Numbers] = field(default_factory=dict)
     speed_spread: float | None = None
     tokenizer: str | None = None
+    passes: float | None = None
+    overlap: float | None = None
 
     def curve(self, measure: Measure) -> Curve:
         """A measure over the course of the run; empty if it was not recorded.
@@ -134,6 +138,7 @@ def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> R
     speeds = [record["timing"]["tokens_per_second"] for record in train]
     speed = float(np.median(speeds[1:] or speeds)) if speeds else None
     memory = [record["timing"].get("peak_memory") for record in train]
+    tokens = max((r["tokens"] for r in [*train, *validation]), default=0)
     checkpoint, sessions = run.checkpoint(), run.read_sessions()
     return RunMetrics(
         folder=run,
@@ -153,6 +158,8 @@ def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> R
         measured=_measures(validation) | _scores(run, len(validation)),
         speed_spread=_spread(speeds[1:]) if len(speeds) > FEWEST_SPEEDS else None,
         tokenizer=_tokenizer(run),
+        passes=tokens / size["train_units"] if "train_units" in size else None,
+        overlap=size.get("overlap"),
     )
 
 

@@ -78,6 +78,7 @@ class Dataset(ABC):
         tokenizer: the tokenizer of the examples; None for images.
         unit: plural noun for the unit that is counted: tokens, images.
         units_per_example: number of units in one example.
+        train_units: number of units in the training data; None: it is not known.
         classes: number of classes if every example has one label, otherwise None.
         bytes_per_target: UTF-8 bytes of validation text per validation target; None if the targets are no
             text, not the whole text, or the text is not known.
@@ -90,6 +91,7 @@ class Dataset(ABC):
     tokenizer: Tokenizer | None
     unit: str
     units_per_example: int
+    train_units: int | None = None
     classes: int | None = None
     bytes_per_target: float | None = None
     best_metric: str = "cross_entropy"
@@ -101,6 +103,15 @@ class Dataset(ABC):
         if self.classes is not None:
             return OF_CLASSIFIERS
         return OF_TEXTS if self.bytes_per_target is not None else OF_TEXTS - {"bits_per_byte"}
+
+    @property
+    def overlap(self) -> float | None:
+        """The share of the validation text that occurs in the training text; None: it was not measured."""
+        return None
+
+    def measure_overlap(self) -> float | None:
+        """`overlap`, measured now and kept beside the prepared data, where that is possible."""
+        return self.overlap
 
     @abstractmethod
     def train_batch(self, spec: BatchSpec) -> Batch:

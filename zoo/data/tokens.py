@@ -50,6 +50,10 @@ class TokenFile:
         """Number of tokens."""
         return int(self._tokens.shape[0])
 
+    def read(self, start: int, stop: int) -> Ids:
+        """The tokens from `start` to `stop`, or to the end of the file, (n,)."""
+        return self._tokens[start:stop]
+
     def windows(self, starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
         """Read windows of tokens; positions wrap around at the end of the file.
 

@@ -466,10 +466,12 @@ class _Session:
             raise DivergenceError(f"the {what} is {value}")
 
 
-def sizes(parts: Parts) -> dict[str, int]:
-    """The number of parameters, and the bytes of the optimizer's state after a step."""
+def sizes(parts: Parts) -> dict[str, float]:
+    """The parameters, the bytes of the optimizer's state after a step, and what is known of the data."""
+    of_data = {"train_units": parts.dataset.train_units, "overlap": parts.dataset.overlap}
     slots = [tensor for _, tensor in tensors_in(list(parts.optimizer.state.values()))]
     return {
         "parameters": sum(entry.spec.numel for entry in parts.registry),
         "optimizer_bytes": sum(slot.numel() * slot.element_size() for slot in slots),
+        **{name: value for name, value in of_data.items() if value is not None},
     }

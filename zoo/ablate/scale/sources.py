@@ -311,6 +311,8 @@ def _finished(
         total.get("flops"),
         None if disturbed or math.isnan(seconds) else seconds,
         data="" if metrics is None else metrics.data or "",
+        passes=None if metrics is None else metrics.passes,
+        overlap=None if metrics is None else metrics.overlap,
         spikes=0 if metrics is None else metrics.spikes,
         place=place,
         disturbed=disturbed,

@@ -13,6 +13,7 @@ from zoo.config.registry import DATASETS, type_of
 from zoo.data.corpora import AnyCorpus, PythonDocsCorpus
 from zoo.data.dataset import Batch, BatchSpec, DataConfig, Dataset, ModelRequirements
 from zoo.data.objectives import AnyObjective, Causal, Objective
+from zoo.data.text.overlap import known_overlap, measure_overlap
 from zoo.data.text.prepare import TokenizedCorpus, prepare
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig
 from zoo.utils.measures import OF_TEXTS
@@ -145,6 +146,7 @@ class TextDataset(Dataset):
         self.fingerprint = self.corpus.folder.name
         self.former_fingerprint = self.corpus.former_fingerprint
         self.units_per_example = data.context
+        self.train_units = len(self.corpus.train)
         self.bytes_per_target = self._bytes_per_target()
 
     def _bytes_per_target(self) -> float | None:
@@ -154,6 +156,23 @@ class TextDataset(Dataset):
         if held_out is None or not predicted:
             return None
         return held_out.utf8_bytes / held_out.tokens
+
+    @property
+    def overlap(self) -> float | None:
+        """See `zoo.data.text.overlap.overlap`; None: it was not measured, or nothing is held out."""
+        return known_overlap(self._overlap_folder)
+
+    def measure_overlap(self) -> float | None:
+        """`overlap`, measured once for the prepared corpus."""
+        held_out, tokens = self.corpus.manifest.validation, self.corpus.validation
+        if held_out is None or tokens is None:
+            return None
+        eos_id = self.corpus.tokenizer.eos_id
+        return measure_overlap(self._overlap_folder, self.corpus.train, tokens, eos_id, held_out.utf8_bytes)
+
+    @property
+    def _overlap_folder(self) -> Path:
+        return self.data.cache_folder() / "overlap" / self.fingerprint
 
     def train_batch(self, spec: BatchSpec) -> Batch:
         """This rank's part of a training batch, on the CPU."""
