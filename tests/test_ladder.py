@@ -15,7 +15,7 @@ from rich.console import Console
 from zoo.ablate.amount import of_size
 from zoo.ablate.execute import planner_of
 from zoo.ablate.ladder import LadderSize
-from zoo.ablate.ladder_estimate import decision_of, detected_shares, estimate_ladder
+from zoo.ablate.ladder_estimate import _shapes, decision_of, detected_shares, estimate_ladder
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.rate_search import bracket, chosen_rate, search
@@ -346,3 +346,22 @@ def test_a_ladder_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert speeds.size == max(size["params"] for size in sizes)
     assert {name: len(rounds) for name, rounds in speeds.rounds.items()} == {"base": 5, "base planted": 5}
     assert min(min(rounds) for rounds in speeds.rounds.values()) > 0
+
+
+def test_sizes_that_the_shape_rule_misses(tmp_path: Path) -> None:
+    """A size out of reach is an error, one that falls between two widths is told, with its shape."""
+    scale = {"sizes": {"params": ["0.001M", "0.1M", "0.2M", "0.4M"], "shape": "aspect"}}
+    with pytest.raises(ConfigError, match=r"scale.sizes.params: 1k: the smallest model by shape: aspect has"):
+        load(tmp_path, scale=scale)
+    scale = {"sizes": {"params": ["0.1M", "0.2M", "0.32M", "0.8M"], "shape": "aspect"}}
+    sweep = load(tmp_path, scale=scale)
+    (off,) = [size for size in sweep.ladder if size.note]
+    assert off.note.startswith("scale.sizes: instead of 320k parameters, ")
+    assert abs(off.params / 320e3 - 1) > 0.15
+    assert off.note in sweep.notes
+    shown = Console(file=StringIO(), width=120)
+    shown.print(_shapes(sweep))
+    told = shown.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    for size in sweep.ladder:
+        assert f"{size.params:,}" in told
+        assert str(size.shape["d_model"]) in told

@@ -14,6 +14,7 @@ from zoo.ablate.ladder_verdict import judge_ladder
 from zoo.ablate.lines import COLUMNS, config_hash
 from zoo.ablate.scale.document import document
 from zoo.ablate.scale.sources import read_table
+from zoo.ablate.scale.verdict import judge
 from zoo.ablate.sweep import Sweep, load_sweep
 from zoo.commands.cli import main
 from zoo.config.yaml import dump_yaml
@@ -144,3 +145,37 @@ def test_the_hash_of_a_run_that_begins_with_a_checkpoint(tmp_path: Path) -> None
 def test_where_there_are_no_lines(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ladder(tmp_path, **changes)
+
+
+def test_every_run_keeps_its_own_number_of_parameters(tmp_path: Path) -> None:
+    """A size is called by the baseline's; lines of older versions lack the column and are still read."""
+    scale = {"sizes": [{"model.d_model": 8}], "budgets": {"steps": [2, 4]}, "seeds": 2}
+    sweep = ladder(tmp_path, axes={"model.d_mlp": [16, 64]}, scale=scale, tune=None)
+    execute(sweep, 1)
+    file = tmp_path / "lines.csv"
+    for table in (read_table([sweep.folder]), read_table([file])):
+        small, large = ({run.parameters for run in table.of(name)} for name in table.variants)
+        assert large == {next(iter(small)) + 3 * 48 * 8}
+        assert len({run.size for run in table.runs}) == 1
+    warnings = judge_ladder(sweep.folder).verdicts["model.d_mlp=64"].warnings
+    assert any("parameters or FLOPs per token differ by" in warning for warning in warnings)
+    rows = [row.split(",") for row in file.read_text().splitlines()]
+    at = rows[0].index("parameters")  # and what was added after it stands behind it
+    file.write_text("".join(",".join(row[:at] + row[at + 2 :]) + "\n" for row in rows))
+    assert {run.parameters for run in read_table([file]).runs} == {None}
+    ladder(tmp_path, axes={"model.d_mlp": [16, 64]}, scale=scale, tune=None)
+
+
+def test_a_ladder_without_tuning_has_its_configured_rate(tmp_path: Path) -> None:
+    scale = {"sizes": [{"model.d_model": 8}], "budgets": {"steps": [2, 4]}, "seeds": 2}
+    sweep = ladder(tmp_path, scale=scale, tune=None)
+    execute(sweep, 1)
+    file = tmp_path / "lines.csv"
+    for table in (read_table([sweep.folder]), read_table([file])):
+        assert {run.rate for run in table.runs} == {1e-2}
+        warnings = judge(table, "init=he")["init=small"].warnings
+        assert any("the rate is not tuned in this table" in warning for warning in warnings)
+        assert not any("no learning rates" in warning for warning in warnings)
+    shutil.rmtree(sweep.runs)
+    assert execute(ladder(tmp_path, scale=scale, tune=None), 1).finished
+    assert not list(sweep.runs.glob("*"))  # every run is found by its line

@@ -387,6 +387,13 @@ DOUBTS = {
         lambda r: {"flops": r.tokens * r.size * (6 if r.variant == "adamw" else 6.3)},
         "differ by 5.0%",
     ),
+    "parameters": (
+        lambda r: {
+            "flops": r.tokens * r.size * 6,
+            "parameters": r.size * (1.25 if r.variant == "muon" else 1),
+        },
+        "parameters or FLOPs per token differ by 25.0% between the sides",
+    ),
     "seconds": (lambda r: {"seconds": r.tokens / 1e4}, "seconds are those of the runs"),
     "noise": (
         lambda r: {"loss": r.loss * math.exp(0.08 * math.sin(7.7 * r.seed + r.loss * 99))},

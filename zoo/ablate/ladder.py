@@ -32,6 +32,10 @@ COPY_SEED = 1000
 """The first seed of a copy of the baseline, so that it shares no run with the baseline."""
 MOST_WIDTHS = 256
 """Widths that the shape rule tries, in numbers of heads."""
+FAR = 0.15
+"""Relative difference from the requested number of parameters above which a size is reported."""
+SHAPE = ("d_model", "n_layers", "n_heads")
+"""The fields of a model that the shape rule sets."""
 VOCABULARY = "vocab"
 """The axis of tokens, see `zoo.spec.ParamSpec.axes`."""
 
@@ -78,6 +82,7 @@ class LadderSize:
         sides: the variants, in the order of the sweep, then the copies of the baseline.
         variants: the same variants in the form of a sweep without sizes.
         branches: whether shorter runs of a seed branch off the longest one.
+        asked: the number of parameters that a shape rule was to reach; None: the keys were given.
     """
 
     params: int
@@ -86,6 +91,7 @@ class LadderSize:
     sides: tuple[Side, ...]
     variants: tuple[SweepVariant, ...]
     branches: bool = False
+    asked: float | None = None
 
     def shared_steps(self, side: Side, tokens: int) -> int:
         """The number of steps that the run of a budget shares with the longest one; 0 for the longest."""
@@ -96,6 +102,24 @@ class LadderSize:
     def shared(self, side: Side, tokens: int) -> float:
         """The number of tokens, as reported, that the run of a budget shares with the longest one."""
         return self.shared_steps(side, tokens) * side.per_step / side.planted
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """The width, the depth and the heads of the baseline's model, as far as it has them."""
+        model = next(side for side in self.sides if side.params == self.params).config.model
+        return {key: getattr(model, key) for key in SHAPE if hasattr(model, key)}
+
+    @property
+    def note(self) -> str:
+        """A sentence on a size that is far from what was asked for; empty if it is not."""
+        if self.asked is None or abs(self.params / self.asked - 1) <= FAR:
+            return ""
+        shape = ", ".join(f"{key} {value}" for key, value in self.shape.items())
+        return (
+            f"scale.sizes: instead of {format_count(self.asked)} parameters, {format_count(self.params)} "
+            f"({self.params / self.asked - 1:+.0%}) with {shape}: the shape rule has no nearer size; if it "
+            "matters, give the keys of every size."
+        )
 
     @property
     def tuning_tokens(self) -> int:
@@ -224,7 +248,15 @@ def _size(
             )
     original = next(variant for variant in variants if variant.name == baseline)
     every = (*variants, *(replace(original, name=name) for name in copies(scale, baseline)))
-    size = LadderSize(params, tuple(tokens), scale.seeds_of(index), tuple(sides), every, scale.budgets.trunk)
+    size = LadderSize(
+        params,
+        tuple(tokens),
+        scale.seeds_of(index),
+        tuple(sides),
+        every,
+        scale.budgets.trunk,
+        scale.sizes.params[index] if isinstance(scale.sizes, SizeRule) else None,
+    )
     if size.branches:
         problems += [f"{place}: scale.budgets.trunk: {problem}" for problem in _not_of_a_trunk(size)]
     return size
@@ -292,8 +324,7 @@ def _shaped(
     if config is None or model is None:
         problems += of_base or [f"{place}: scale.sizes: `base` has no model whose shape could be scaled"]
         return []
-    fields = ("d_model", "n_layers", "n_heads")
-    if missing := [field for field in fields if not hasattr(model, field)]:
+    if missing := [field for field in SHAPE if not hasattr(model, field)]:
         problems.append(
             f"{place}: scale.sizes: the model {model.type} has no {', '.join(missing)}; expected the keys "
             "of every "
@@ -311,20 +342,42 @@ def _shaped(
         )
         shape = (width, depth, heads)
         try:
-            shapes[shape] = parameters(_with_shape(config, dict(zip(fields, shape, strict=True))), count)
+            shapes[shape] = parameters(_with_shape(config, dict(zip(SHAPE, shape, strict=True))), count)
         except (ConfigError, ValueError):
             continue  # the model does not allow this width
         if shapes[shape] > 2 * max(rule.params):
             break
+    problems += _out_of_reach(place, rule, shapes)
     changes = []
-    for wanted in rule.params:
+    for wanted in rule.params if shapes else ():
         shape = min(shapes, key=lambda shape: abs(math.log(shapes[shape] / wanted)))
-        values = {f"model.{field}": Located(value, place) for field, value in zip(fields, shape, strict=True)}
+        values = {f"model.{field}": Located(value, place) for field, value in zip(SHAPE, shape, strict=True)}
         change = Located({}, place)
         for key, value in values.items():
             change = merge(change, nest(key, value))
         changes.append(change)
     return changes
+
+
+def _out_of_reach(place: str, rule: SizeRule, shapes: Mapping[tuple[int, int, int], int]) -> Iterator[str]:
+    """Yield a problem for every requested size beyond the smallest and the largest one of a rule."""
+    ends = {
+        "smallest": min(shapes, key=lambda shape: shapes[shape], default=None),
+        "largest": max(shapes, key=lambda shape: shapes[shape], default=None),
+    }
+    for wanted in rule.params:
+        for name, end in ends.items():
+            if end is None:
+                yield f"{place}: scale.sizes: the model allows no shape of this rule"
+                return
+            beyond = math.log(shapes[end] / wanted) * (1 if name == "smallest" else -1)
+            if beyond > math.log(1 + FAR):
+                keys = ", ".join(f"{key} {value}" for key, value in zip(SHAPE, end, strict=True))
+                yield (
+                    f"{place}: scale.sizes.params: {format_count(wanted)}: the {name} model by shape: "
+                    f"{rule.shape} has {format_count(shapes[end])} parameters ({keys}); expected a size that "
+                    "the rule reaches, or the keys of every size"
+                )
 
 
 def _with_shape(config: RunConfig, shape: Mapping[str, int]) -> RunConfig:

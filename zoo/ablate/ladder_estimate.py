@@ -67,7 +67,21 @@ def estimate_ladder(sweep: Sweep, probe: SpeedProbe) -> Group:
         + " Of a tuning with halving this is the most it can cost."
         * bool(sweep.tune and sweep.tune.halving)
     )
-    return Group(table, note, *sweep.notes, *_power(sweep))
+    return Group(table, _shapes(sweep), note, *sweep.notes, *_power(sweep))
+
+
+def _shapes(sweep: Sweep) -> Table:
+    """The shapes of the baseline's models, with the sizes that were asked for."""
+    shapes = [size.shape for size in sweep.ladder]
+    keys = dict.fromkeys(key for shape in shapes for key in shape)
+    table = Table(title="Its sizes", title_justify="left", box=None, pad_edge=False)
+    for column in ("size", "parameters", "asked", *keys):
+        table.add_column(column, justify="right")
+    for size, shape in zip(sweep.ladder, shapes, strict=True):
+        asked = "–" if size.asked is None else format_count(size.asked)
+        values = [str(shape.get(key, "–")) for key in keys]
+        table.add_row(format_count(size.params), f"{size.params:,}", asked, *values)
+    return table
 
 
 @dataclass(frozen=True)

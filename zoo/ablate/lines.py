@@ -21,18 +21,14 @@ from zoo.utils.measures import find_measure
 
 COLUMNS = (
     *("variant", "size", "tokens", "seed", "rate", "loss", "bits_per_byte", "flops", "spikes", "data"),
-    *("trunk", "run", "config", "commit", "machine", "bfloat16_product", "worker_seconds", "error"),
+    *("parameters", "configured_rate", "trunk", "run", "config", "commit", "machine", "bfloat16_product"),
+    *("worker_seconds", "error"),
 )
-ADDED = ("worker_seconds", "bfloat16_product")
+ADDED = ("worker_seconds", "bfloat16_product", "parameters", "configured_rate")
 """Columns that older files do not have, in the order in which they were added."""
 
 Key = tuple[str, float, float, int, float | None]
-"""The key that identifies a run in a table: variant, size, tokens, seed, rate."""
-
-
-def key_of(run: FinishedRun) -> Key:
-    """The key of a run."""
-    return run.variant, run.size, run.tokens, run.seed, run.rate
+"""The key that identifies a run in a table: variant, size, tokens, seed, and the rate if it was tuned."""
 
 
 def config_hash(config: RunConfig) -> str:
@@ -67,6 +63,12 @@ class RunLine:
             return cls(run, row, float(text) if text else None)
         except ValueError:
             raise DataError(f"{place}: worker_seconds: value {text!r}: expected a number") from None
+
+    @property
+    def key(self) -> Key:
+        """The key of the run."""
+        rate = float(self.row["rate"]) if self.row["rate"] else None
+        return self.run.variant, self.run.size, self.run.tokens, self.run.seed, rate
 
     @property
     def name(self) -> str:
@@ -178,7 +180,7 @@ class Lines:
         write_text(self.file, text.getvalue())
 
     def _take(self, line: RunLine) -> None:
-        before = self._lines.setdefault(key_of(line.run), line)
+        before = self._lines.setdefault(line.key, line)
         if before is not line:
             raise ConfigError(
                 f"{line.run.place}: this run stands at {before.run.place} already; expected it once"
@@ -230,5 +232,7 @@ def _measured(config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> 
         "bfloat16_product": metrics.environment.get("bfloat16_product") or "",
         "worker_seconds": "" if math.isnan(seconds) else f"{seconds:.1f}",
         "error": outcome.error or "",
+        "parameters": metrics.parameters or "",
+        "configured_rate": "" if config.optimizer is None else repr(config.optimizer.lr),
     }
     return {name: str(value) for name, value in row.items()}

@@ -155,11 +155,11 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
     for side_by_side in [size.variants for size in ladder] or [variants]:
         _require_one_tokenizer(content, side_by_side, measure, problems)
     _stop_at(problems)
-    notes: tuple[str, ...] = ()
+    notes = tuple(size.note for size in ladder if size.note)
     if config.compile == "auto":
         _require_no_compile(content.value["compile"].place, variants)
         variants, ladder, shapes = choose_compiled(variants, ladder, config.tune, config.seeds)
-        notes = (describe(shapes),)
+        notes += (describe(shapes),)
     return Sweep(
         config.name,
         out or Path(config.out),

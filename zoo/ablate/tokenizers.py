@@ -19,23 +19,27 @@ def mixed_tokenizers(names: Sequence[str], tokenizers: Sequence[str | None], mea
 
     Args:
         names: names of the runs or of their variants, for the message.
-        tokenizers: of each its tokenizer, see `tokenizers_of` and `tokenizers_of_runs`.
+        tokenizers: of each its tokenizer, see `tokenizers_of` and `tokenizers_of_runs`; runs without one,
+            and those that are not validated, have no loss per token.
         measure: the measure of the comparison.
     """
     if measure.is_task or measure.name.rpartition("/")[2] not in PER_TARGET:
         return ""
-    first = tokenizers[0] if tokenizers else None
+    first_of: dict[str, str] = {}
     for name, tokenizer in zip(names, tokenizers, strict=True):
-        if tokenizer != first:
-            return (
-                f"'{measure.name}' is a mean over tokens, and {names[0]} and {name} have different "
-                "tokenizers, whose tokens hold different amounts of text; expected bits_per_byte"
-            )
-    return ""
+        if tokenizer is not None:
+            first_of.setdefault(tokenizer, name)
+    if len(first_of) < 2:
+        return ""
+    one, other, *_ = first_of.values()
+    return (
+        f"'{measure.name}' is a mean over tokens, and {one} and {other} have different tokenizers, whose "
+        "tokens hold different amounts of text; expected bits_per_byte"
+    )
 
 
 def tokenizers_of(configs: Sequence[RunConfig]) -> list[str | None]:
-    """An identifier of the tokenizer of each configuration; None if its targets are no tokens.
+    """An identifier of the tokenizer of each configuration; None if it validates no tokens.
 
     Files are read only where the settings differ: they may hold the same tokenizer all the same.
     """

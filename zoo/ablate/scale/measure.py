@@ -66,7 +66,7 @@ class SizePair:
     Attributes:
         baseline: the runs of the baseline.
         variant: the runs of the variant.
-        ratio: the factor, 1 or more, by which parameters or FLOPs per token differ.
+        ratio: the larger one of the factors, 1 or more, by which parameters and FLOPs per token differ.
     """
 
     baseline: TunedSize
@@ -232,7 +232,7 @@ def _paired(
 ) -> dict[float, SizePair]:
     """The runs of both sides, paired by the number of parameters or else by FLOPs per token."""
     pairs = {
-        size: SizePair(side, variant[size], _cost_ratio(side, size, variant[size], size))
+        size: SizePair(side, variant[size], _size_ratio(side, size, variant[size], size))
         for size, side in baseline.items()
         if size in variant
     }
@@ -243,7 +243,8 @@ def _paired(
         ratios = {other: _cost_ratio(side, size, rest[other], other) for other in rest}
         nearest = min(ratios, key=lambda other: ratios[other])
         if ratios[nearest] <= PAIRED_FLOPS:
-            pairs[size] = SizePair(side, rest.pop(nearest), max(ratios[nearest], _ratio(nearest, size)))
+            other_side = rest.pop(nearest)
+            pairs[size] = SizePair(side, other_side, _size_ratio(side, size, other_side, nearest))
     unpaired = [size for size in {*baseline, *rest} if size not in pairs]
     measurement.left_out += [
         UnusedSize(size, "only one side has runs of this size") for size in sorted(unpaired)
@@ -259,6 +260,23 @@ def _cost_ratio(one: TunedSize, one_size: float, other: TunedSize, other_size: f
     """The ratio of the FLOPs per token, or of the parameters if a side does not know its FLOPs."""
     flops = [_flops_per_token(side) for side in (one, other)]
     return _ratio(one_size, other_size) if None in flops else _ratio(*(f for f in flops if f is not None))
+
+
+def _size_ratio(one: TunedSize, one_size: float, other: TunedSize, other_size: float) -> float:
+    """The larger one of the ratios of the FLOPs per token and of the parameters.
+
+    The parameters are those of each side's own models where they are known: a ladder of zoo calls a size by
+    those of the baseline.
+    """
+    own = [_own_parameters(side) for side in (one, other)]
+    of_parameters = (
+        _ratio(one_size, other_size) if None in own else _ratio(*(n for n in own if n is not None))
+    )
+    return max(_cost_ratio(one, one_size, other, other_size), of_parameters)
+
+
+def _own_parameters(side: TunedSize) -> float | None:
+    return next((run.parameters for run in side.compared if run.parameters is not None), None)
 
 
 def _flops_per_token(side: TunedSize) -> float | None:

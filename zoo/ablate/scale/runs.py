@@ -18,8 +18,11 @@ from zoo.utils.errors import DataError, did_you_mean
 from zoo.utils.files import JSON_BYTES, read_text
 
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
-OPTIONAL = ("rate", "flops", "seconds", "items", "horizon", "trunk", "data", "passes", "overlap", "spikes")
-COUNTS = ("size", "tokens", "horizon")
+OPTIONAL = (
+    *("rate", "flops", "seconds", "items", "horizon", "trunk", "data", "passes", "overlap", "spikes"),
+    *("parameters", "configured_rate"),
+)
+COUNTS = ("size", "tokens", "horizon", "parameters")
 """The columns whose numbers may end in K, M or B."""
 RECORDED = (
     *("run", "config", "commit", "machine", "bfloat16_product", "worker_seconds", "error"),
@@ -61,6 +64,7 @@ class FinishedRun:
         spikes: number of spikes of the loss.
         disturbed: whether the seconds are left out because the speed varied too much.
         place: file and line of the row.
+        parameters: number of parameters of the run's own model, if `size` is that of the baseline's.
     """
 
     variant: str
@@ -81,6 +85,7 @@ class FinishedRun:
     disturbed: bool = False
     questions: str = ""
     tuning: bool | None = None
+    parameters: float | None = None
 
 
 @dataclass(frozen=True)
@@ -348,7 +353,7 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
         values["tokens"],
         int(seed),
         loss,
-        positive("rate"),
+        positive("rate") or positive("configured_rate"),
         positive("flops"),
         positive("seconds"),
         items,
@@ -359,6 +364,7 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
         int(spikes or 0),
         place,
         questions=questions,
+        parameters=positive("parameters"),
     )
 
 

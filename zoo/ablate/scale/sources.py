@@ -172,6 +172,10 @@ def _key(run: Run) -> Key:
     return run.variant, float(run.params or 0), float(run.tokens or 0), run.seed, rate
 
 
+def _configured_rate(run: RunMetrics | None) -> float | None:
+    return None if run is None or run.config.optimizer is None else run.config.optimizer.lr
+
+
 def _finished_metrics(sweep: Path, run: Run) -> RunMetrics | None:
     """The metrics of a run of a sweep; None if it failed."""
     folder = run_folder(sweep, run)
@@ -184,7 +188,7 @@ def _finished_metrics(sweep: Path, run: Run) -> RunMetrics | None:
 
 
 def _of_sweep(run: Run, metrics: RunMetrics | None, folder: Path, measure: Measure) -> FinishedRun:
-    rate = next((float(value) for value in run.tuned.values()), None)
+    rate = next((float(value) for value in run.tuned.values()), _configured_rate(metrics))
     loss = math.inf if metrics is None else _final(metrics, measure)
     finished = _finished(
         run.variant, run.params or 0, run.tokens or 0, run.seed, loss, rate, metrics, str(folder)
@@ -229,7 +233,7 @@ def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
             float(run.validation.tokens[-1]),
             run.config.seed,
             _final(run, measure),
-            run.config.optimizer.lr if run.config.optimizer is not None else None,
+            _configured_rate(run),
             run,
             str(run.folder.path),
         )
@@ -310,6 +314,7 @@ def _finished(
         spikes=0 if metrics is None else metrics.spikes,
         place=place,
         disturbed=disturbed,
+        parameters=None if metrics is None else metrics.parameters,
     )
 
 
