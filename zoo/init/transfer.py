@@ -196,8 +196,8 @@ class Transfer(Config):
                 head_size = p.spec.size(axis) // count
                 if self.base.get(axis, 0) % head_size:
                     raise ConfigError(
-                        f"transfer.base.{axis}: value {self.base[axis]}; expected a multiple of {head_size}, the "
-                        f"size of a head: {axis} is the width of all heads together, not their number"
+                        f"transfer.base.{axis}: value {self.base[axis]}; expected a multiple of {head_size}, "
+                        f"the size of a head: {axis} is the width of all heads together, not their number"
                     )
         if LAYERS in self.base and LAYERS not in self.needs:
             raise ConfigError(f"transfer.base.{LAYERS} has no effect: the rule says nothing of depth")
