@@ -2,6 +2,7 @@
 
     python -m benchmarks.coordinates                          the table, about a minute on one core
     python -m benchmarks.coordinates --models ngpt --factor 2 a part of it, over a smaller range
+    python -m benchmarks.coordinates --rates                  GPT, three inits and six learning rates, minutes
 
 Base size: width 64, 2 blocks (nGPT over depths: 4), heads of 16, a vocabulary of 256; the batch is drawn at
 random. Rates are four times those of training, as `zoo coord-check` has them.
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from zoo.diagnose.coordinate_axes import DEPTH, WIDTH, Axis
-from zoo.diagnose.coordinates import CoordinateCheck, ModuleCheck, check_coordinates
+from zoo.diagnose.coordinates import CoordinateCheck, check_coordinates
 from zoo.run.config import RunConfig, load_config
 
 BASE = {"embed": 64, "heads": 64, "kv_heads": 64, "mlp": 256}
@@ -53,12 +54,15 @@ SIDES: Mapping[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
 }
 """Of each side its settings, and the rules that are tried."""
 SMALLEST = {WIDTH.name: 64, DEPTH.name: 2}
+INITS = ("small", "he", "gpt2")
+RATES = (2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
+"""Learning rates of training; the check has four times these."""
 DEEP = 4
 """Blocks of the shallowest nGPT over depths: alpha is 1 / blocks, and with 2 a block is half the model."""
 
 
-def configuration(side: str, rule: str, layers: int) -> RunConfig:
-    """The run whose outputs are compared, at the base size."""
+def configuration(side: str, rule: str, layers: int, **changes: Any) -> RunConfig:
+    """The run whose outputs are compared, at the base size; `changes` are keys with other values."""
     settings, rules = SIDES[side]
     kind = "ngpt" if side == "ngpt" else "gpt"
     model: dict[str, Any] = {"type": kind, "vocab_size": 256, "d_model": 64, "n_layers": layers, "n_heads": 4}
@@ -68,29 +72,40 @@ def configuration(side: str, rule: str, layers: int) -> RunConfig:
     transfer = dict(rules[rule])
     if "layers" in transfer.get("base", {}):
         transfer["base"] = transfer["base"] | {"layers": layers}
-    return load_config(settings | {"model": model} | ({"transfer": transfer} if transfer else {}))
+    return load_config(settings | {"model": model} | ({"transfer": transfer} if transfer else {}) | changes)
 
 
-def check(side: str, rule: str, axis: Axis, factor: int) -> CoordinateCheck:
-    """One check over a range of sizes."""
+def check(side: str, rule: str, axis: Axis, factor: int, **changes: Any) -> CoordinateCheck:
+    """One check over a range of sizes, with the `changes` of `configuration`."""
     layers = DEEP if side == "ngpt" and axis is DEPTH else SMALLEST[DEPTH.name]
     smallest = layers if axis is DEPTH else SMALLEST[axis.name]
-    return check_coordinates(configuration(side, rule, layers), [smallest, smallest * factor], axis)
+    settings = configuration(side, rule, layers, **changes)
+    return check_coordinates(settings, [smallest, smallest * factor], axis)
 
 
 def row(side: str, rule: str, found: CoordinateCheck) -> str:
     """A line of the table."""
-    passing = sum(module.passes for module in found.modules)
-    sizes = f"{found.axis.name} {found.sizes[0]}-{found.sizes[-1]}"
+    extremes = " | ".join(
+        f"{factor:.2f} {name}" for factor, name in (_extreme(found, 1), _extreme(found, -1))
+    )
+    return f"| {side} | {rule} | {_sizes(found)} | {_passing(found)} of {len(found.modules)} | {extremes} |"
+
+
+def _sizes(found: CoordinateCheck) -> str:
+    """The range of sizes."""
+    return f"{found.axis.name} {found.sizes[0]}-{found.sizes[-1]}"
+
+
+def _passing(found: CoordinateCheck) -> int:
+    """The number of modules that pass."""
+    return len(found.modules) - len(found.failing)
+
+
+def _extreme(found: CoordinateCheck, sign: int) -> tuple[float, str]:
+    """The largest or the smallest factor of all steps, and whose it is, of modules that may not shrink."""
     judged = [module for module in found.modules if not module.may_shrink]
-    extremes = " | ".join(_extreme(judged, sign) for sign in (1, -1))
-    return f"| {side} | {rule} | {sizes} | {passing} of {len(found.modules)} | {extremes} |"
-
-
-def _extreme(modules: Sequence[ModuleCheck], sign: int) -> str:
-    """The largest or the smallest factor of all steps, and whose it is."""
-    factor, name = max((sign * factor, module.name) for module in modules for factor in module.factors)
-    return f"{sign * factor:.2f} {name}"
+    factor, name = max((sign * factor, module.name) for module in judged for factor in module.factors)
+    return sign * factor, name
 
 
 def table(models: Sequence[str], axes: Sequence[Axis], factor: int) -> Iterator[str]:
@@ -103,15 +118,38 @@ def table(models: Sequence[str], axes: Sequence[Axis], factor: int) -> Iterator[
                 yield row(side, rule, check(side, rule, axis, factor))
 
 
+def rates_table(axes: Sequence[Axis], factor: int) -> Iterator[str]:
+    """The lines of the table of GPT over learning rates, each when it is known.
+
+    A cell has the number of modules that pass and the factor of the one that shrinks most; a row "change"
+    the largest change of a matrix at the smallest width, which is the same under all rules.
+    """
+    yield f"| init | rule | from-to | {' | '.join(f'{rate:g}' for rate in RATES)} |"
+    yield "|---" * (3 + len(RATES)) + "|"
+    for init in INITS:
+        for axis, rule in ((WIDTH, "mup"), (WIDTH, "completep"), (DEPTH, "completep")):
+            if axis not in axes:
+                continue
+            runs = [{"init": init, "optimizer": ADAMW | {"lr": rate}} for rate in RATES]
+            found = [check("gpt", rule, axis, factor, **changes) for changes in runs]
+            cells = [f"{_passing(each)} ({_extreme(each, -1)[0]:.2f})" for each in found]
+            yield f"| {init} | {rule} | {_sizes(found[0])} | {' | '.join(cells)} |"
+            if rule == "mup":
+                changes = [max(m.change for m in each.modules if m.change is not None) for each in found]
+                yield f"| {init} | change | width 64 | {' | '.join(f'{c:.2f}' for c in changes)} |"
+
+
 def main() -> None:
-    """Print the table."""
+    """Print a table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--models", nargs="+", choices=SIDES, default=list(SIDES))
     options.add_argument("--axes", nargs="+", choices=list(SMALLEST), default=list(SMALLEST))
     options.add_argument("--factor", type=int, default=8, help="the largest size over the smallest")
+    options.add_argument("--rates", action="store_true", help="GPT with other inits and learning rates")
     given = options.parse_args()
     axes = [axis for axis in (WIDTH, DEPTH) if axis.name in given.axes]
-    for line in table(given.models, axes, given.factor):
+    lines = rates_table(axes, given.factor) if given.rates else table(given.models, axes, given.factor)
+    for line in lines:
         print(line, flush=True)
 
 

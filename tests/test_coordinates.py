@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from command_line import zoo
+from pages import DOCS, sections
 
 from benchmarks.alignment import exponents, gains, weighted
 from benchmarks.coordinates import configuration
-from zoo.diagnose.coordinate_axes import DEPTH, WIDTH, names_at
-from zoo.diagnose.coordinates import _exponent, check_coordinates
+from zoo.diagnose.coordinate_axes import DEPTH, WIDTH, block_names, names_at
+from zoo.diagnose.coordinates import MAX_CHANGE, TOLERANCE, _exponent, check_coordinates
+from zoo.report.coordinates import verdict_of
 from zoo.run.config import load_config
 from zoo.run.first_weights import initial_model
 from zoo.utils.errors import ConfigError
@@ -67,12 +72,12 @@ def test_completep_passes_in_depth() -> None:
 
 def test_blocks_are_compared_at_the_same_share_of_the_depth() -> None:
     model = initial_model(load_config(SETTINGS, ["model.n_layers=8"])).model
-    names = names_at(model, 2)
+    names = names_at(model, ["blocks.0", "blocks.1"])
     blocks = list(model.layers)
     assert (names["blocks.0"], names["blocks.1"]) == (blocks[3], blocks[7])
     assert names["blocks.1.mlp.down"] is blocks[7].get_submodule("mlp.down")
     assert "blocks.2" not in names
-    assert names_at(model, 8) == {name: m for name, m in model.named_modules() if name}
+    assert names_at(model, block_names(model)) == {name: m for name, m in model.named_modules() if name}
 
 
 def test_of_normalised_outputs_the_movement_is_measured() -> None:
@@ -141,7 +146,9 @@ def test_a_width_keeps_the_size_of_heads() -> None:
     assert model is not None
     wide: Any = WIDTH.resized(model, 128)
     assert (wide.d_model, wide.n_heads, wide.d_mlp, wide.head_size) == (128, 16, 512, 8)
-    with pytest.raises(ConfigError, match=r"width 36: model\.n_heads would be 4\.5; expected a whole number"):
+    with pytest.raises(
+        ConfigError, match=r"width 36: model\.n_heads would be 4\.5; expected a multiple of 8"
+    ):
         WIDTH.resized(model, 36)
 
 
@@ -153,15 +160,100 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     )
     page = tmp_path / "page"
     zoo("coord-check", path, "--widths", "32,128", "--seeds", "1", "--out", page, status=1)
-    assert "modules fail" in capsys.readouterr().out
+    assert "modules fail: blocks.0.attention.q" in capsys.readouterr().out
     assert "blocks.0.mlp.down" in (page / "coordinates.html").read_text()
-    for bad, message in {"32": "1 widths", "32,x": "expected numbers", "36,32": "whole number"}.items():
-        zoo("coord-check", path, "--widths", bad, status=2)
+    for option, bad, message in (
+        ("--widths", "32", "widths 32; expected two different widths or more"),
+        ("--widths", "", "--widths '': expected numbers"),
+        ("--widths", "32,x", "--widths '32,x': expected numbers"),
+        ("--widths", "36,32", "width 36: model.n_heads would be 4.5; expected a multiple of 8"),
+        ("--widths", "0,32", "width 0: model.d_model would be 0; expected a multiple of 8"),
+        ("--steps", "0", "0 steps; expected 1 to 1000"),
+        ("--seeds", "1001", "1001 seeds; expected 1 to 1000"),
+        ("--lr", "-1", "lr -1; expected a positive number"),
+        ("--lr", "nan", "lr nan; expected a positive number"),
+    ):
+        zoo("coord-check", path, option, bad, status=2)
         assert message in capsys.readouterr().err
     zoo("coord-check", path, "--depths", "1,2", "--seeds", "1", "--steps", "1", "--out", page)
-    assert "all modules pass" in capsys.readouterr().out
+    assert "All modules pass." in capsys.readouterr().out
     assert "Outputs over the depth" in (page / "coordinates.html").read_text()
     zoo("coord-check", path, "--depths", "1,2", "--widths", "32,64", status=2)
     assert "--widths and --depths: expected one of them" in capsys.readouterr().err
-    zoo("coord-check", "lstm-tiny", "--depths", "1,2", status=2)
-    assert "has no n_layers, so it has no depth" in capsys.readouterr().err
+    for config, option in (
+        ("lstm-tiny", "depth"),
+        ("resnet18-digits", "depth"),
+        ("resnet18-digits", "width"),
+    ):
+        zoo("coord-check", config, f"--{option}s", "32,64", status=2)
+        assert f"coord-check: {option}s are those of model." in capsys.readouterr().err
+    zoo("coord-check", path, "transfer={type: mup, base: {embed: 32, heads: 4}}", status=2)
+    assert "transfer.base.heads: value 4; expected a multiple of 8" in capsys.readouterr().err
+
+
+def test_the_page_of_the_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The example of docs/transfer.md passes under its rule, over both axes, and fails without it."""
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / "transfer.md").read_text("utf-8")
+    (example,) = re.findall(r"^```yaml\n# wide\.yaml\n(.*?)^```$", page, re.M | re.S)
+    Path("wide.yaml").write_text(example, encoding="utf-8")
+    commands = sections("transfer.md")["Checking it"].commands
+    assert len(commands) == 3
+    for command in commands:  # depths at the base width
+        base = ["model.d_model=64", "model.n_heads=2"]
+        zoo(*shlex.split(command), *base, status=int("transfer=none" in command))
+        assert "is too large" not in capsys.readouterr().out
+
+
+def test_a_rate_that_hides_the_rule() -> None:
+    """GPT-2's small start: outputs shrink towards those of a wide model, and at a smaller rate not at all."""
+    rule = RULES["mup"] | {"init": "gpt2"}
+    check = check_coordinates(load_config(SETTINGS | rule), [32, 64, 128, 256], seeds=2)
+    assert {module.word for module in check.failing} == {"shrinks"}
+    assert check.rate_hides_rule
+    down = next(module for module in check.modules if module.name == "blocks.0.mlp.down")
+    doublings = [wide / narrow for narrow, wide in pairwise(down.sizes[-1])]
+    assert doublings == sorted(doublings)
+    said = verdict_of(check)[-1]
+    advised = re.fullmatch(r".* width 32 the weights of .* Expected --lr (\S+) or less\.", said)
+    assert advised
+    assert check.largest_lr == pytest.approx(float(advised[1]), rel=0.5)
+    again = check_coordinates(load_config(SETTINGS | rule), [32, 256], seeds=2, lr=float(advised[1]))
+    assert again.passes, [(m.name, m.factors) for m in again.failing]
+    assert (
+        max(m.change for m in again.modules if m.change is not None) < 1.1 * MAX_CHANGE
+    )  # nearly in proportion
+
+
+def test_changes_that_do_not_add_up() -> None:
+    """A product of three outputs, of matrices whose changes have signs of their own, beside its limit."""
+    draw = torch.Generator().manual_seed(0)
+    numbers = torch.randn(3, 2, 10**6, generator=draw, dtype=torch.float64)
+    narrow, wide = ((numbers[:, 0] + c * numbers[:, 1]).prod(0) for c in (MAX_CHANGE, 0.0))
+    assert (narrow.square().mean() / wide.square().mean()).sqrt().item() == pytest.approx(TOLERANCE, rel=0.02)
+
+
+def test_a_rate_at_which_nothing_is_learnt() -> None:
+    """Without a rule as well; outputs that are no numbers do not pass."""
+    for lr in (10.0, 1e30):
+        check = check_coordinates(load_config(SETTINGS), [32, 64], seeds=1, lr=lr)
+        assert not check.learns
+        assert not check.passes
+        assert verdict_of(check)[-1].startswith(
+            f"The learning rate {lr:g} is too large: the loss at width 32 rises from 4."
+        )
+    assert len(check.failing) == len(check.modules)  # no output is a number
+
+
+def test_other_models() -> None:
+    """Blocks of a decoder have the names of the smallest; an LSTM has a memory that grows, and streams."""
+    deep = check_coordinates(load_config("t5-tiny"), [2, 4], DEPTH, seeds=1, steps=2)
+    names = {module.name for module in deep.modules}
+    assert {"encoder_blocks.1.mlp.down", "decoder_blocks.0.cross.o", "decoder_norm"} < names
+    assert not any(name.endswith("blocks.2") for name in names)
+    wide = check_coordinates(load_config("lstm-tiny"), [16, 32], seeds=1, steps=2)
+    assert [module.name for module in wide.modules] == ["embedding", "lstm", "read_out"]
+    lstm: Any = load_config("lstm-tiny").model
+    assert WIDTH.resized(lstm, 32).model_dump()["d_memory"] == 2 * lstm.d_memory

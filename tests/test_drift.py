@@ -1,15 +1,17 @@
 """The drift table: its search over rates, its drift, and that it is resumed from its CSV."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import DOCS
 from scipy import stats
 
 from benchmarks.drift.cells import MODELS, OPTIMIZERS, SIZES, STEPS, Cell, Part, Side, configuration, sides_of
-from benchmarks.drift.lines import GRID, NEAR, Line, Table, check_settings
+from benchmarks.drift.lines import GRID, NEAR, RESULTS, Line, Table, check_settings
 from benchmarks.drift.rows import drift_table
 from benchmarks.drift.scatter import Scatter, drift, equal_scatter, pooled
 from benchmarks.drift.training import due
@@ -147,3 +149,26 @@ def test_every_cell_is_a_run_that_its_rule_speaks_of() -> None:
 
 def test_all_rules_share_the_base_size() -> None:
     assert Cell.at(SIDE, "width", 64, 0) == Cell.at(Side("gpt", "adamw", "none"), "depth", 2, 0)
+
+
+def test_the_intervals_that_the_page_quotes() -> None:
+    """Each one in the last section of docs/transfer.md is in the table, up to rounding and `falls by`."""
+    quoted = (DOCS / "transfer.md").read_text("utf-8").split("## How far the best rate drifts")[1]
+    number = r"-?\d*\.\d+"
+    pairs = [
+        pair
+        for bracket in re.findall(r"\(([^()]*)\)", quoted)
+        for pair in re.findall(rf"({number}) to ({number})(?=,|$)", bracket)
+    ]
+    assert len(pairs) >= 5
+    part = Part(tuple(sides_of(MODELS, OPTIMIZERS, ())))
+    rows = drift_table(Table.read(RESULTS), part).rows
+    known = [row.drift.interval for row in rows if row.drift and row.drift.interval]
+    known += [(-high, -low) for low, high in known]
+    unknown = []
+    for pair in pairs:
+        digits = [len(end.partition(".")[2]) for end in pair]
+        rounded = [[round(end, n) for end, n in zip(row, digits, strict=True)] for row in known]
+        if [float(end) for end in pair] not in rounded:
+            unknown.append(pair)
+    assert unknown == []

@@ -317,7 +317,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"transfer": {"type": "mup", "base": WIDTHS | {"hiden": 3}}}, r"base\.hiden: the model has no axis"),
     (
         {"transfer": {"type": "mup", "base": WIDTHS | {"heads": 2}}},  # the number of heads
-        r"transfer\.base\.heads: value 2; expected a multiple of 8, the size of a head: heads is the width",
+        r"transfer\.base\.heads: value 2; expected a multiple of 8, the size of a head: heads is the",
     ),
     (
         {"transfer": {"type": "mup", "base": WIDTHS | {"kv_heads": 12}}},

@@ -293,7 +293,7 @@ COMMANDS = [
         ["generate", "RUN", "--prompt", "a", "--max-new-tokens", str(2**64)],
         f"new-tokens: value {2**64}: 1 text",
     ),
-    (["coord-check", "RUN", "--widths", "16,32", "--seeds", str(2**64)], "1 to 1000 steps and seeds"),
+    (["coord-check", "RUN", "--widths", "16,32", "--seeds", str(2**64)], "seeds; expected 1 to 1000"),
     (["coord-check", "RUN", "--widths", "16,524288"], "model.type: value gpt: "),
     (["explain", "RUN", "model.n_layers=100000"], "'model.n_layers=100000': model.n_layers: value 100000"),
 ]

@@ -128,33 +128,24 @@ def coord_check(
     """Check whether the outputs of modules keep their size as a model gets wider or deeper."""
     from zoo.diagnose.coordinate_axes import DEPTH, WIDTH
     from zoo.diagnose.coordinates import check_coordinates
-    from zoo.report.coordinates import coordinate_table, write_coordinates
+    from zoo.report.coordinates import coordinate_table, verdict_of, write_coordinates
     from zoo.run.config import load_config
+    from zoo.run.located import located
 
     if widths is not None and depths is not None:
         raise ZooError("coord-check: --widths and --depths: expected one of them, an axis at a time")
-    axis, given = (WIDTH, widths or "64,128,256") if depths is None else (DEPTH, depths)
+    axis, given = (WIDTH, "64,128,256" if widths is None else widths) if depths is None else (DEPTH, depths)
     try:
         sizes = [int(word) for word in given.split(",")]
     except ValueError as error:
-        raise ZooError(f"coord-check: --{axis.name}s {given}: expected numbers, e.g. 2,4,8") from error
-    screen = console()
-    with screen.status("coord-check") as status:
-        check = check_coordinates(
-            load_config(config, overrides or ()),
-            sizes,
-            axis,
-            steps=steps,
-            seeds=seeds,
-            lr=lr,
-            progress=status.update,
-        )
+        raise ZooError(f"coord-check: --{axis.name}s '{given}': expected numbers, e.g. 2,4,8") from error
+    screen, run = console(), load_config(config, overrides or ())
+    with located(run), screen.status("coord-check") as status:
+        check = check_coordinates(run, sizes, axis, steps=steps, seeds=seeds, lr=lr, progress=status.update)
     screen.print(coordinate_table(check).rich())
-    failing = [module.name for module in check.modules if not module.passes]
-    screen.print(
-        "all modules pass" if not failing else f"{len(failing)} of {len(check.modules)} modules fail"
-    )
+    for sentence in verdict_of(check):
+        echo(sentence)
     if out is not None:
         echo(f"wrote {', '.join(map(str, write_coordinates(check, f'Coordinate check: {config}', out)))}")
-    if failing:
+    if not check.passes:
         raise typer.Exit(DIVERGED)

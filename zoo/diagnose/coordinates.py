@@ -6,6 +6,11 @@ module's output on one batch, on which the model is trained for a few steps.
 
 nGPT's outputs are normalised, so that their sizes are not informative. For such a model the check measures
 how far every output has moved since the first step, relative to its size at that step.
+
+A rule for entries of updates (muP) makes them fall as 1/m, so that what adds up over the inputs of a matrix
+stays the same. What does not add up, because its signs are random, falls as m^-1/2. It vanishes as the
+model gets wider, as it should, but where it is not small beside the start, outputs shrink with the width
+under an exact rule as well. So there is a largest change up to which widths can be compared: `MAX_CHANGE`.
 """
 
 from __future__ import annotations
@@ -20,8 +25,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from zoo.diagnose.coordinate_axes import WIDTH, Axis, names_at
+from zoo.diagnose.coordinate_axes import WIDTH, Axis, block_names, names_at
+from zoo.init.transfer import NoTransfer
 from zoo.nn.linear import Linear
+from zoo.nn.lstm import LSTMState
 from zoo.run.config import RunConfig
 from zoo.run.first_weights import initial_model, require_room
 from zoo.run.optimizer import build_optimizer
@@ -32,6 +39,15 @@ Word = Literal["flat", "grows", "shrinks"]
 
 TOLERANCE = 1.2
 """A module is flat if its outputs change by less than this factor, as in the tests of muP's authors."""
+
+MAX_CHANGE = math.sqrt(TOLERANCE ** (2 / 3) - 1)
+"""Largest change of a matrix relative to its start, in norm, at which outputs can be compared over widths.
+
+If nothing of a change c adds up, the output of a matrix has 1 + c^2 times the mean square of that at the
+start, and approaches the latter as the model gets wider. What a gated MLP adds to the stream is a product of
+three matrices' outputs: its root mean square then shrinks by (1 + c^2)^(3/2), which is `TOLERANCE` (our
+derivation).
+"""
 
 BATCH, LENGTH = 8, 64
 MOST = 1000
@@ -65,18 +81,21 @@ class ModuleCheck:
             first step is before any update, where nothing has moved.
         alignment: the alignment of a linear map at the last step and the largest size, averaged over seeds;
             None: the module is no linear map.
+        change: the change of the weights of a linear map until the last step at the smallest size, relative
+            to their start in norm, averaged over seeds; None: the module is no linear map, or starts at 0.
         may_shrink: whether the module passes even if its outputs shrink; see `Axis`.
     """
 
     name: str
     sizes: tuple[tuple[float, ...], ...]
     alignment: Alignment | None
+    change: float | None
     may_shrink: bool
 
     @property
     def factors(self) -> tuple[float, ...]:
         """For every step, the measurement at the largest size over that at the smallest."""
-        return tuple(at[-1] / at[0] if at[0] > 0 else math.inf if at[-1] > 0 else 1.0 for at in self.sizes)
+        return tuple(at[-1] / at[0] if at[0] else math.inf if at[-1] else 1.0 for at in self.sizes)
 
     @property
     def word(self) -> Word:
@@ -99,6 +118,9 @@ class CoordinateCheck:
         sizes: the sizes of the model, in increasing order.
         lr: the learning rate.
         movement: whether the movement of the outputs was measured, and not their size.
+        largest_lr: the learning rate at which the change of some matrix reaches `MAX_CHANGE` at the smallest
+            size; None: outputs do not shrink at large rates, since updates do not fall as 1/m.
+        losses: the loss at the smallest size before the first and after the last update, averaged over seeds.
         modules: the results of the modules, in the order of their calls.
     """
 
@@ -106,6 +128,8 @@ class CoordinateCheck:
     sizes: tuple[int, ...]
     lr: float
     movement: bool
+    largest_lr: float | None
+    losses: tuple[float, float]
     modules: tuple[ModuleCheck, ...]
 
     @property
@@ -115,9 +139,26 @@ class CoordinateCheck:
         return range(2, count + 2) if self.movement else range(1, count + 1)
 
     @property
+    def failing(self) -> list[ModuleCheck]:
+        """The modules that do not pass."""
+        return [module for module in self.modules if not module.passes]
+
+    @property
+    def learns(self) -> bool:
+        """Whether the loss at the smallest size does not rise, as it does if the rate is too large."""
+        before, after = self.losses
+        return after <= before
+
+    @property
+    def rate_hides_rule(self) -> bool:
+        """Whether modules shrink at a rate at which they would under an exact rule as well."""
+        too_large = self.largest_lr is not None and not self.lr <= self.largest_lr
+        return too_large and any(module.word == "shrinks" for module in self.failing)
+
+    @property
     def passes(self) -> bool:
-        """Whether all modules pass."""
-        return all(module.passes for module in self.modules)
+        """Whether all modules pass, at a rate at which the smallest model learns."""
+        return not self.failing and self.learns
 
 
 def check_coordinates(
@@ -143,18 +184,22 @@ def check_coordinates(
         progress: a function that is called with a description of each training.
 
     Raises:
-        ConfigError: There is no model or optimizer, a size is impossible, there are fewer than two sizes, or
-            the movement of the outputs is to be measured but there is a single step.
+        ConfigError: There is no model or optimizer, a size is impossible, there are fewer than two sizes, a
+            number of steps or seeds or the learning rate is out of range, or the movement of the outputs is
+            to be measured but there is a single step.
     """
     if config.model is None or config.optimizer is None:
         raise ConfigError("coord-check: expected a configuration with a model and an optimizer")
     ordered = tuple(sorted(set(sizes)))
-    if len(ordered) < 2 or not 1 <= steps <= MOST or not 1 <= seeds <= MOST:
-        raise ConfigError(
-            f"coord-check: {len(ordered)} {axis.name}s, {steps} steps, {seeds} seeds; expected two "
-            f"{axis.name}s or more, and 1 to {MOST} steps and seeds"
-        )
     rate = 4 * config.optimizer.lr if lr is None else lr
+    if len(ordered) < 2:
+        given = ", ".join(map(str, sizes))
+        raise ConfigError(f"coord-check: {axis.name}s {given}; expected two different {axis.name}s or more")
+    for name, number in (("steps", steps), ("seeds", seeds)):
+        if not 1 <= number <= MOST:
+            raise ConfigError(f"coord-check: {number} {name}; expected 1 to {MOST}")
+    if not 0 < rate < math.inf:
+        raise ConfigError(f"coord-check: lr {rate:g}; expected a positive number")
     optimizer = config.optimizer.model_copy(update={"lr": rate})
     models = [axis.resized(config.model, size) for size in ordered]
     require_room(config.model_copy(update={"model": models[-1]}), torch.device("cpu"))
@@ -162,8 +207,12 @@ def check_coordinates(
         lambda: [[[] for _ in ordered] for _ in range(steps)]
     )
     aligned: dict[str, list[Alignment]] = defaultdict(list)
+    changes: dict[str, list[float]] = defaultdict(list)
+    before: list[float] = []
+    after: list[float] = []
     may_shrink: set[str] = set()
-    movement, blocks = False, 0
+    movement = False
+    blocks: Sequence[str] = ()
     for i, model_config in enumerate(models):
         for seed in range(seeds):
             progress(f"{axis.name} {ordered[i]}, seed {seed}")
@@ -175,31 +224,41 @@ def check_coordinates(
                     "coord-check: 1 step; the outputs of this model are normalised, so that their movement "
                     "is measured: expected two steps or more"
                 )
+            if i == 0:
+                before.append(trial.loss())
             for step in range(steps):
                 for name, size in trial.measure().items():
                     sizes_by_name[name][step][i].append(size)
                 if step + 1 < steps:
                     trial.step()
             may_shrink |= trial.ends_of_branches if axis.adds_branches else trial.heads
+            if i == 0:
+                after.append(trial.loss())
+                for name, change in trial.changes():
+                    changes[name].append(change)
             if i == len(ordered) - 1 and steps > 1:
                 for name, alignment in trial.alignments():
                     aligned[name].append(alignment)
+    changed = {name: _mean(values) for name, values in changes.items()}
+    over_m = config.transfer.update_size == "entry" and not isinstance(config.transfer, NoTransfer)
+    limited = axis is WIDTH and over_m and not movement and any(changed.values())
     return CoordinateCheck(
         axis,
         ordered,
         rate,
         movement,
+        rate * MAX_CHANGE / max(changed.values()) if limited else None,
+        (_mean(before), _mean(after)),
         tuple(
             ModuleCheck(
                 name,
-                tuple(
-                    tuple(sum(values) / len(values) for values in at)
-                    for at in (measured[1:] if movement else measured)
-                ),
-                _mean(aligned[name]) if name in aligned else None,
+                tuple(tuple(map(_mean, at)) for at in (measured[1:] if movement else measured)),
+                _mean_alignment(aligned[name]) if name in aligned else None,
+                changed.get(name),
                 name in may_shrink,
             )
             for name, measured in sizes_by_name.items()
+            if all(values for at in measured for values in at)  # a part that only the first block has
         ),
     )
 
@@ -207,21 +266,22 @@ def check_coordinates(
 class _Trial:
     """One model at one size with one seed."""
 
-    def __init__(self, config: RunConfig, blocks: int) -> None:
+    def __init__(self, config: RunConfig, blocks: Sequence[str]) -> None:
         """Initialise the model.
 
         Args:
             config: the configuration of the run.
-            blocks: number of blocks of the smallest model; 0: this is the smallest one.
+            blocks: names of the blocks of the smallest model; empty: this is the smallest one.
         """
         assert config.optimizer is not None  # the caller has checked it
         self.model = initial_model(config).model
-        self.blocks = blocks or len(self.model.layers)
+        self.blocks = blocks or block_names(self.model)
         self.movement = any(p.spec.sphere is not None for p in declared(self.model))
         config.constraint.apply(self.model)
         steps = None if config.train is None else config.train.steps
         self.optimizer = build_optimizer(self.model, config.optimizer, transfer=config.transfer, steps=steps)
-        self.batch = self.model.example(BATCH, LENGTH)
+        streams = getattr(config.model, "streams", None)  # of an LSTM that carries its state
+        self.batch = self.model.example(streams or BATCH, LENGTH)
         self.inputs: dict[str, list[Tensor]] = defaultdict(list)
         self.modules = {
             name: m for name, m in names_at(self.model, self.blocks).items() if isinstance(m, Module)
@@ -261,6 +321,21 @@ class _Trial:
         self.model.loss(*self.batch).total.backward()  # type: ignore[no-untyped-call]  # torch
         self.optimizer.step()
 
+    @torch.no_grad()
+    def loss(self) -> float:
+        """The loss on the batch, without dropout."""
+        self.model.eval()
+        loss = self.model.loss(*self.batch).total.item()
+        self.model.train()
+        return loss
+
+    def changes(self) -> Iterator[tuple[str, float]]:
+        """The change of the weights of every linear map that does not start at 0, relative to their start."""
+        for name, weight in self.start.items():
+            if weight.any():
+                change = self.linear[name].virtual("weight").detach() - weight
+                yield name, (change.norm() / weight.norm()).item()
+
     def alignments(self) -> Iterator[tuple[str, Alignment]]:
         """The exponents of every linear map that has changed."""
         for name, (first, *_, last) in self.inputs.items():
@@ -284,8 +359,9 @@ def _watched(
 
     def watch(name: str) -> Callable[..., None]:
         def record(module: nn.Module, given: tuple[Tensor, ...], output: object) -> None:
-            if isinstance(output, Tensor):
-                outputs[name] = output
+            match output:
+                case (Tensor() as hidden) | (Tensor() as hidden, LSTMState()):
+                    outputs[name] = hidden
             if isinstance(module, Linear):
                 inputs[name].append(given[0].detach().float())
 
@@ -309,6 +385,11 @@ def _exponent(weight: Tensor, x: Tensor) -> float:
     return math.log(ratio) / math.log(weight.shape[1]) if ratio > 0 else -math.inf
 
 
-def _mean(values: Sequence[Alignment]) -> Alignment:
+def _mean(values: Sequence[float]) -> float:
+    """The mean over seeds."""
+    return sum(values) / len(values)
+
+
+def _mean_alignment(values: Sequence[Alignment]) -> Alignment:
     """The means over seeds."""
-    return Alignment(*(sum(getattr(v, n) for v in values) / len(values) for n in ("alpha", "omega", "nu")))
+    return Alignment(*(_mean([getattr(v, n) for v in values]) for n in ("alpha", "omega", "nu")))
