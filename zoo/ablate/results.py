@@ -124,13 +124,10 @@ def read_results(paths: Sequence[Path], baseline: str | None = None, metric: str
 def _require_one_tokenizer(results: Results) -> None:
     """Refuse runs of different tokenizers that are compared by a loss per token.
 
-    Runs without a validation have no loss that could be compared.
-
     Raises:
         ZooError: There are such runs.
     """
-    compared = {name: run for name, run in results.metrics.items() if len(run.validation)}
-    names, runs = list(compared), list(compared.values())
+    names, runs = list(results.metrics), list(results.metrics.values())
     if mixed := mixed_tokenizers(names, tokenizers_of_runs(runs), results.measure):
         raise ZooError(f"report: metric: {mixed}")
 
