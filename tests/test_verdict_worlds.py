@@ -16,13 +16,13 @@ from scipy import optimize, stats
 from synthetic_runs import write_run
 
 from zoo.ablate.scale.document import document
-from zoo.ablate.scale.looks import adjusted_p, anytime_p, critical_values
+from zoo.ablate.scale.looks import Looks, adjusted_p, anytime_p, critical_values
 from zoo.ablate.scale.presentation import factor, factor_text, notes, sentences, tables
 from zoo.ablate.scale.runs import FinishedRun, RunTable, check_runs, parse_count, read_runs
 from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.scale.tuned import halved, tuned_sizes
 from zoo.ablate.scale.tuning import Parabola, tuning_gap
-from zoo.ablate.scale.verdict import Looks, judge
+from zoo.ablate.scale.verdict import judge
 from zoo.ablate.table import Column, Table
 from zoo.report.ladder import write_ladder
 from zoo.report.latex import tables_latex
@@ -694,9 +694,12 @@ def test_intervals_are_called_by_their_level(tmp_path: Path) -> None:
         found, line = judged["b"], judged["b"].line
         assert line is not None and found.measured.critical is not None
         middle = line.middle
-        of_seeds, of_sizes = (float(stats.t.isf(alpha / 2, df)) for df in (middle.df_seeds, 3))
-        wider = max(middle.scatter, middle.seeds * of_seeds / of_sizes)
-        assert middle.half95 == pytest.approx(found.measured.critical * wider)
+        of_look = float(stats.t.sf(found.measured.critical, 3))
+        halves = (
+            middle.scatter * found.measured.critical,
+            middle.seeds * stats.t.isf(of_look, middle.df_seeds),
+        )
+        assert middle.half95 == pytest.approx(max(halves))
         assert document(judged, "a", margin=None, alpha=alpha).variants["b"].level == 1 - alpha
         (told,) = sentences(judged, "a", None)
         every = tables(judged, "a")

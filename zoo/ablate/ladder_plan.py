@@ -14,8 +14,9 @@ from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun, SweepPlan
 from zoo.ablate.rate_search import bracket, chosen_rate, search
 from zoo.ablate.scale.line import FEWEST_SIZES
+from zoo.ablate.scale.looks import Looks
 from zoo.ablate.scale.runs import AGAIN, FinishedRun, RunTable
-from zoo.ablate.scale.verdict import Looks, judge
+from zoo.ablate.scale.verdict import judge
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.tuning import ChosenPoint
 from zoo.config.registry import Config

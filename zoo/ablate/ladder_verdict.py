@@ -8,9 +8,10 @@ from pathlib import Path
 
 from zoo.ablate.crashes import crashes
 from zoo.ablate.manifest import Manifest, read_manifest
+from zoo.ablate.scale.looks import Looks
 from zoo.ablate.scale.presentation import notes, sentences
 from zoo.ablate.scale.sources import read_table
-from zoo.ablate.scale.verdict import Looks, ScaleVerdict, alarms, judge
+from zoo.ablate.scale.verdict import ScaleVerdict, alarms, judge
 
 
 @dataclass(frozen=True)

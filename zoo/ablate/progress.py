@@ -13,8 +13,9 @@ from zoo.ablate.lines import Lines
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun
 from zoo.ablate.scale.line import FEWEST_SIZES
+from zoo.ablate.scale.looks import Looks
 from zoo.ablate.scale.runs import RunTable
-from zoo.ablate.scale.verdict import Looks, ScaleVerdict, judge
+from zoo.ablate.scale.verdict import ScaleVerdict, judge
 from zoo.ablate.sweep import Sweep
 
 

@@ -15,9 +15,6 @@ from statistics import fmean, stdev
 from zoo.ablate.results import Results
 from zoo.ablate.scale.tuning import at_border, tuning_gap, vertex
 
-GAPS = 3.0
-"""Number of standard deviations of tuning alone that a difference must exceed."""
-
 
 @dataclass(frozen=True)
 class TuningError:

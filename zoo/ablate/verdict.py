@@ -15,6 +15,7 @@ import numpy as np
 
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
+from zoo.ablate.scale.tuning import GAPS
 from zoo.ablate.statistics import (
     LEVEL,
     MAX_SEEDS,
@@ -25,7 +26,7 @@ from zoo.ablate.statistics import (
     summarise,
     welch_t_test,
 )
-from zoo.ablate.tuning_error import GAPS, gap
+from zoo.ablate.tuning_error import gap
 from zoo.utils.errors import ZooError
 from zoo.utils.measures import Measure
 
