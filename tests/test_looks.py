@@ -112,7 +112,7 @@ def test_a_word_that_was_shown_before_stays_and_says_so() -> None:
 
 
 def test_too_few_seeds_for_several_variants_without_a_maximum() -> None:
-    """With g = 4 and alpha / m no data can be evidence enough at first; the number of seeds follows from e."""
+    """No data are evidence enough for alpha / m at first; the number of seeds follows from the limit of e."""
     gains = [0.001 * math.sin(seed) for seed in range(4)]
     table = runs("a", gains)
     for number in range(20):
@@ -125,8 +125,8 @@ def test_too_few_seeds_for_several_variants_without_a_maximum() -> None:
     )  # the limit of e as t grows
     assert found.word == "undecided" and found.detectable is None
     assert (
-        f"4 seeds: no data reach the level 0.0025, the share of each of 20 variants, before {first} seeds: no "
-        "claim is possible yet"
+        "4 seeds: no data reach the level 0.0025, the share of each of 20 variants, before "
+        f"{first} seeds: no claim is possible yet"
     ) in found.warnings
     assert anytime_value(first, 0.0025) < math.inf == anytime_value(first - 1, 0.0025)
     alone = judge(RunTable(tuple(runs("a", gains) + runs("b", [gain + 0.5 for gain in gains]))), "a")["b"]
@@ -134,7 +134,7 @@ def test_too_few_seeds_for_several_variants_without_a_maximum() -> None:
 
 
 def test_seeds_beyond_the_error_of_tuning_are_futile() -> None:
-    """n = (sd of a pair / sd of tuning)^2; a flat parabola tunes badly, so that few seeds are enough."""
+    """The number of seeds is n = (sd of a pair / sd of tuning)^2; the best point of a grid tunes badly."""
     assert saturation(0.06, 0.02) == pytest.approx(9)
     noise = [0.03 * math.sin(5 * seed) for seed in range(6)]
     found = verdict(noise, Looks(max_seeds=10), bend=0.02)
@@ -157,7 +157,7 @@ def test_seeds_beyond_the_error_of_tuning_are_futile() -> None:
     clear = verdict([0.04 + value for value in three], Looks(max_seeds=10), bend=0.02)
     assert clear.word == "undecided" and clear.is_open
     assert any("further seeds only sharpen" in warning for warning in clear.warnings)
-    sharp = verdict(noise, Looks(max_seeds=10), bend=1.0)
+    sharp = verdict([6 * value for value in noise], Looks(max_seeds=10), bend=0.05)
     assert not sharp.futile and not any("further seeds" in warning for warning in sharp.warnings)
 
 

@@ -52,6 +52,10 @@ class Looks:
             return anytime_value(seeds, alpha)
         return critical_values(self.max_seeds, alpha)[seeds - FIRST_LOOK] if seeds >= FIRST_LOOK else math.inf
 
+    def error_of_look(self, seeds: int, alpha: float) -> float:
+        """The probability that |t| exceeds its critical value at a look although nothing differs."""
+        return float(2 * stats.t.sf(self.critical_value(seeds, alpha), seeds - 1))
+
     def first_look(self, alpha: float) -> int | None:
         """The number of seeds at the first look; None if no look at up to `MOST_LOOKS` is possible."""
         numbers = range(2, 1 + (self.max_seeds or MOST_LOOKS))

@@ -78,9 +78,7 @@ def quantile_of_claims(measurement: VariantMeasurement, looks: Looks, alpha: flo
     seeds = measurement.usable[-1].seeds
     if looks.anytime:
         return anytime_value(seeds, share)
-    of_look = alpha
-    if measurement.critical is not None:
-        of_look = float(2 * stats.t.sf(measurement.critical, seeds - 1))
+    of_look = alpha if looks.max_seeds is None else looks.error_of_look(seeds, alpha)
     return float(stats.t.isf(of_look * share / alpha / 2, seeds - 1))
 
 
