@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +16,7 @@ from zoo.ablate.scale.doubts import doubts
 from zoo.ablate.scale.line import FEWEST_SIZES, POWER, Line, Prediction, back_test
 from zoo.ablate.scale.looks import FIRST_LOOK, MOST_LOOKS, Looks, critical_values_of_sizes, spent_p
 from zoo.ablate.scale.measure import VariantMeasurement, add_costs, measure
+from zoo.ablate.scale.robust import with_less_weight_on_outliers
 from zoo.ablate.scale.runs import AGAIN, SAME_SIZE, RunTable
 from zoo.ablate.scale.speedup import SizeSpeedup, exp
 from zoo.ablate.scale.tuned import tuned_sizes
@@ -69,6 +70,40 @@ class Error:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """The word on a variant, and what holds of it.
+
+    Attributes:
+        word: see `ScaleVerdict`.
+        measured: the measurements behind the word.
+        at_largest: see `ScaleVerdict`.
+        claims: see `ScaleVerdict`.
+        within_margin: see `ScaleVerdict`.
+        error: the error that claims on the variant may have.
+    """
+
+    word: Word
+    measured: VariantMeasurement
+    at_largest: bool
+    claims: tuple[str, ...]
+    within_margin: bool
+    error: Error
+
+    @property
+    def in_words(self) -> str:
+        """The word with the factors that it rests on."""
+        largest = self.measured.usable[-1].ln_c
+        factors = f"{exp(largest):.2f} x"
+        if (line := self.measured.line) is not None:
+            factors = (
+                f"{exp(line.middle.estimate):.2f} x in the middle, {exp(line.largest.estimate):.2f} x at "
+            )
+            factors += "the largest size"
+        shown = self.word in ("faster", "slower") and line is not None and not self.at_largest
+        return f"{self.word}{', not shown at the largest size' * shown} ({factors})"
+
+
+@dataclass(frozen=True)
 class ScaleVerdict:
     """The verdict on a variant.
 
@@ -85,6 +120,7 @@ class ScaleVerdict:
         detectable: the factor that this study would have detected with probability .8, at the level of a
             variant's first claim; None without seeds.
         futile: whether further seeds would not decide it, because the error of tuning is the larger part.
+        robust: the answer by Huber's estimate; None if there is none.
         warnings: the reasons for doubt.
     """
 
@@ -98,6 +134,7 @@ class ScaleVerdict:
     back_test: Prediction | None = None
     detectable: float | None = None
     futile: bool = False
+    robust: Answer | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -181,24 +218,50 @@ def judge(
         measurements[name] = measure(name, ours, tuned_sizes(table.of(name)))
     looks = looks or Looks()
     _check_looks(looks, measurements)
-    for variant in measurements.values():
-        if variant.line is None:
-            variant.critical = one_size.critical_value(variant, alpha, looks)
-        elif looks.sizes:
-            variant.critical = _critical_value_of_sizes(variant, alpha, looks.sizes)
-        if variant.critical is not None:
-            variant.level = 1 - alpha
-            variant.line = variant.line and variant.line.looked_at(variant.critical, variant.level)
+    robust = {
+        name: moved
+        for name, variant in measurements.items()
+        if (moved := with_less_weight_on_outliers(variant)) is not None
+    }
+    for variant in (*measurements.values(), *robust.values()):
+        _look(variant, alpha, looks)
         add_costs(variant, _ratios(table, baseline, variant.name))
+    answers = _answers(measurements, baseline, margin, alpha, looks)
+    others_answers = _answers({**measurements, **robust}, baseline, margin, alpha, looks)
+    return {
+        name: _verdict(answer, margin, looks, others_answers[name] if name in robust else None)
+        for name, answer in answers.items()
+    }
+
+
+def _look(variant: VariantMeasurement, alpha: float, looks: Looks) -> None:
+    """Give the measurements the critical value of this look, if seeds or sizes are added."""
+    if variant.line is None:
+        variant.critical = one_size.critical_value(variant, alpha, looks)
+    elif looks.sizes:
+        variant.critical = _critical_value_of_sizes(variant, alpha, looks.sizes)
+    if variant.critical is not None:
+        variant.level = 1 - alpha
+        variant.line = variant.line and variant.line.looked_at(variant.critical, variant.level)
+
+
+def _answers(
+    measurements: Mapping[str, VariantMeasurement],
+    baseline: str,
+    margin: float | None,
+    alpha: float,
+    looks: Looks,
+) -> dict[str, Answer]:
+    """The words on all variants, which share the error by the graph."""
     all_claims = {name: _claims(variant, alpha, looks) for name, variant in measurements.items()}
     chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
     check = {name: chains.pop(name) for name in chains.keys() & {baseline + AGAIN}}
     held = claims(chains, alpha) | claims(check, alpha)
     sharing = {name: len(group) for group in (chains, check) for name in group}
     return {
-        name: _worded(
+        name: _answer(
             variant,
-            [claim for claim, _ in all_claims[name][: held.get(name, 0)]],
+            tuple(claim for claim, _ in all_claims[name][: held.get(name, 0)]),
             margin,
             Error(alpha, sharing.get(name, 1)),
             looks,
@@ -317,42 +380,67 @@ def _same_size(one: float, other: float) -> bool:
     return abs(one / other - 1) <= SAME_SIZE
 
 
-def _worded(
-    measurement: VariantMeasurement, held: Sequence[str], margin: float | None, error: Error, looks: Looks
-) -> ScaleVerdict:
-    """The verdict, given which claims of the chain hold."""
-    usable, line = measurement.usable, measurement.line
-    if not usable:
+def _answer(
+    measurement: VariantMeasurement, held: tuple[str, ...], margin: float | None, error: Error, looks: Looks
+) -> Answer:
+    """The word, given which claims of the chain hold."""
+    if not measurement.usable:
         word: Word = "not comparable" if measurement.sizes else "undecided"
-        return ScaleVerdict(word, measurement, warnings=tuple(doubts(measurement)))
-    value = usable[-1].ln_c if line is None else line.middle.estimate
-    largest = usable[-1].ln_c if line is None else line.largest.estimate
+        return Answer(word, measurement, False, (), False, error)
+    line, alone = measurement.line, measurement.usable[-1].ln_c
+    value = alone if line is None else line.middle.estimate
+    largest = alone if line is None else line.largest.estimate
     too_early = _too_early(measurement, error.alpha, looks)
     within = margin is not None and not too_early and _within(measurement, math.log(margin))
     word = "equal" if within else "undecided"
     if held:
         word = "faster" if value > 0 else "slower"
+    return Answer(word, measurement, "largest" in held and largest * value > 0, held, within, error)
+
+
+def _verdict(answer: Answer, margin: float | None, looks: Looks, robust: Answer | None) -> ScaleVerdict:
+    """The verdict with its descriptions and doubts."""
+    measurement, error, word = answer.measured, answer.error, answer.word
+    usable, line = measurement.usable, measurement.line
+    if not usable:
+        return ScaleVerdict(word, measurement, warnings=tuple(doubts(measurement)))
+    too_early = _too_early(measurement, error.alpha, looks)
     futile = False
     notes: list[str] = []
     if line is None and not too_early:
         limit = None if margin is None else math.log(margin)
         futile = word == "undecided" and one_size.is_futile(measurement, limit, error.alpha, looks)
         shared = (error.share, error.variants)
-        notes = list(one_size.notes(measurement, looks, *shared, held=bool(held), futile=futile))
+        notes = list(one_size.notes(measurement, looks, *shared, held=bool(answer.claims), futile=futile))
     test = back_test(usable) if line is not None else None
     missed = test is not None and not test.holds(usable[-1].ln_c)
     return ScaleVerdict(
         word,
         measurement,
-        at_largest="largest" in held and largest * value > 0,
-        claims=tuple(held),
+        at_largest=answer.at_largest,
+        claims=answer.claims,
         trend=None if line is None else "trend open" if measurement.beyond else _trend(line),
-        within_margin=within,
+        within_margin=answer.within_margin,
         predicted=None if missed or measurement.beyond else _predicted(line),
         back_test=test,
         detectable=None if too_early else _detectable(measurement, error, looks),
         futile=futile,
-        warnings=(*notes, *doubts(measurement, missed, too_early, error.note(measurement.level))),
+        robust=robust,
+        warnings=(
+            *notes,
+            *_of_single_runs(answer, robust),
+            *doubts(measurement, missed, too_early, error.note(measurement.level)),
+        ),
+    )
+
+
+def _of_single_runs(answer: Answer, robust: Answer | None) -> Iterator[str]:
+    """A sentence, without full stop, on a word that another weight of outlying runs would change."""
+    if robust is None or (robust.word, robust.at_largest) == (answer.word, answer.at_largest):
+        return
+    yield (
+        f"single runs decide the word: {answer.in_words} by the mean of all runs, {robust.in_words} by "
+        "Huber's estimate, in which outlying runs such as spiked ones have less weight"
     )
 
 
