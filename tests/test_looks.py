@@ -29,7 +29,7 @@ def runs(
     """Three budgets per seed, of which seed i is worth `gains[i]` ln tokens; a tuning if there is a bend."""
 
     def loss(tokens: float, ln_tokens: float) -> float:
-        return 0.7 + 0.8 * (tokens / 1e6 * math.exp(ln_tokens)) ** -0.3
+        return float(0.7 + 0.8 * (tokens / 1e6 * math.exp(ln_tokens)) ** -0.3)
 
     compared = [
         FinishedRun(name, size, tokens, seed, loss(tokens, gain), 4e-3 if tuned else None)
@@ -144,7 +144,10 @@ def test_seeds_beyond_the_error_of_tuning_are_futile() -> None:
     (told,) = [
         warning for warning in found.warnings if "further seeds only sharpen the error of tuning" in warning
     ]
-    assert f"6 seeds have reached {max(2, math.ceil((size.se / gap) ** 2 * 6))} =" in told
+    assert (
+        f"6 seeds: from {max(2, math.ceil((size.se / gap) ** 2 * 6))} on, (standard deviation of a pair"
+        in told
+    )
     assert "a stop for futility, which leaves the error of claims as it is" in told
     assert found.futile and not found.is_open
     # Without a declared maximum it is no stop; within a margin, or by a clear difference, a word is in sight.

@@ -236,8 +236,8 @@ def _enough_seeds(judgement: Judgement) -> Iterator[str]:
         comparison, sd = verdict.comparison, gap(judgement.results, verdict.variant)
         if comparison is not None and sd is not None and (enough := enough_seeds(comparison, sd)) is not None:
             text = (
-                f"the seeds have reached {enough} = (standard deviation of a pair / that of the gap of "
-                "tuning)²: further seeds only sharpen the error of tuning, which all seeds share"
+                f"from {enough} seeds on, (standard deviation of a pair / that of the gap of tuning)², "
+                "further seeds only sharpen the error of tuning, which all seeds share"
             )
             texts.append((verdict.variant, text))
     return _shared(texts)

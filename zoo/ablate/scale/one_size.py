@@ -117,9 +117,10 @@ def notes(
         yield _why_the_interval_contains_1(measurement, looks, share)
     if (enough := _saturation(measurement)) is not None and size.seeds >= enough:
         yield (
-            f"{size.seeds} seeds have reached {max(2, math.ceil(enough))} = (standard deviation of a pair / "
-            "that of the gap of tuning)²: further seeds only sharpen the error of tuning, which all seeds "
-            "share" + FUTILE * futile
+            f"{size.seeds} seeds: from {max(2, math.ceil(enough))} on, (standard deviation of a pair / that "
+            "of the gap of tuning)², further seeds only sharpen the error of tuning, which all seeds share"
+            + FUTILE
+            * futile
         )
 
 
