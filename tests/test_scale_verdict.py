@@ -16,6 +16,7 @@ from zoo.ablate.scale.items import compare_items
 from zoo.ablate.scale.law import fit_law
 from zoo.ablate.scale.line import Line, back_test
 from zoo.ablate.scale.looks import (
+    Looks,
     adjusted_p,
     anytime_p,
     anytime_value,
@@ -30,7 +31,7 @@ from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.scale.speeds import Speeds
 from zoo.ablate.scale.speedup import SizeSpeedup, size_speedup
 from zoo.ablate.scale.tuning import at_border, extension, tuning_gap, vertex
-from zoo.ablate.scale.verdict import Looks, judge
+from zoo.ablate.scale.verdict import judge
 from zoo.commands.cli import main
 from zoo.utils.errors import DataError
 

@@ -52,6 +52,27 @@ FILES = [
         r"until_decided: has no effect with 4 sizes, of which all are trained; expected more than 4",
     ),
     (
+        BASE + INIT + "scale: {sizes: {params: [1M, 2M, 4M, 8M], shape: width}, budgets: {steps: [8, 16]}, "
+        "max_seeds: 6}",
+        r"max_seeds: 4 sizes; across sizes add a size, not a seed: expected one size, or until_decided",
+    ),
+    (
+        BASE + INIT + "scale: {sizes: {params: [1M], shape: width}, budgets: {steps: [8, 16]}, seeds: 3, "
+        "max_seeds: 3}",
+        r"max_seeds: has no effect with 3 seeds; expected more",
+    ),
+    (
+        BASE + INIT + "scale: {sizes: {params: [1M], shape: width}, budgets: {steps: [8]}, max_seeds: 6}",
+        r"max_seeds: a single budget shows no token speed-up, whatever the seeds; expected two budgets",
+    ),
+    (
+        BASE + INIT + "max_seeds: 6\nscale: {sizes: {params: [1M], shape: width}, budgets: {steps: [8, 16]}}",
+        r"max_seeds: has no effect beside scale; expected scale.max_seeds",
+    ),
+    (BASE + INIT + "max_seeds: 3", r"max_seeds: has no effect with 3 seeds; expected more"),
+    (BASE + INIT + "max_seeds: 31", r"s.yaml:3: max_seeds: value 31: .*30"),
+    (BASE + INIT + "seeds: [0]\nmax_seeds: 2", r"s.yaml:4: max_seeds: value 2: .*3"),
+    (
         BASE + INIT + "scale: {sizes: {params: [1M, 2M]}, budgets: {steps: [8, 16]}}",
         r"^[^\n]*s.yaml:3: scale.sizes.shape: missing; expected: what grows[^\n]*$",
     ),

@@ -16,13 +16,15 @@ from scipy import optimize, stats
 from synthetic_runs import write_run
 
 from zoo.ablate.scale.document import document
-from zoo.ablate.scale.looks import adjusted_p, anytime_p, critical_values
+from zoo.ablate.scale.looks import Looks, adjusted_p, anytime_p, critical_values
+from zoo.ablate.scale.measure import measure
 from zoo.ablate.scale.presentation import factor, factor_text, notes, sentences, tables
+from zoo.ablate.scale.robust import with_less_weight_on_outliers
 from zoo.ablate.scale.runs import FinishedRun, RunTable, check_runs, parse_count, read_runs
 from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.scale.tuned import halved, tuned_sizes
 from zoo.ablate.scale.tuning import Parabola, tuning_gap
-from zoo.ablate.scale.verdict import Looks, judge
+from zoo.ablate.scale.verdict import judge
 from zoo.ablate.table import Column, Table
 from zoo.report.ladder import write_ladder
 from zoo.report.latex import tables_latex
@@ -694,9 +696,12 @@ def test_intervals_are_called_by_their_level(tmp_path: Path) -> None:
         found, line = judged["b"], judged["b"].line
         assert line is not None and found.measured.critical is not None
         middle = line.middle
-        of_seeds, of_sizes = (float(stats.t.isf(alpha / 2, df)) for df in (middle.df_seeds, 3))
-        wider = max(middle.scatter, middle.seeds * of_seeds / of_sizes)
-        assert middle.half95 == pytest.approx(found.measured.critical * wider)
+        of_look = float(stats.t.sf(found.measured.critical, 3))
+        halves = (
+            middle.scatter * found.measured.critical,
+            middle.seeds * stats.t.isf(of_look, middle.df_seeds),
+        )
+        assert middle.half95 == pytest.approx(max(halves))
         assert document(judged, "a", margin=None, alpha=alpha).variants["b"].level == 1 - alpha
         (told,) = sentences(judged, "a", None)
         every = tables(judged, "a")
@@ -850,5 +855,68 @@ def test_a_spike_that_decides_the_word_at_the_largest_size() -> None:
     assert robust is not None
     assert line.largest.estimate - line.largest.half95 < 0 < robust.largest.estimate - robust.largest.half95
     (warning,) = (text for text in found["b"].warnings if "Huber" in text)
-    assert f"{math.exp(robust.largest.estimate):.2f} x instead of" in warning
-    assert "at the largest size, with another word" in warning
+    assert "faster, not shown at the largest size (" in warning
+    assert f"{math.exp(robust.largest.estimate):.2f} x at the largest size) by Huber's estimate" in warning
+    assert (robust.word, robust.at_largest, found["b"].at_largest) == ("faster", True, False)
+
+
+def tuned_world(factor: float, tau: float = 0.01, seeds: int = 5) -> list[FinishedRun]:
+    """One size, with the runs that chose both sides' rates from a grid a factor 2 apart."""
+    return [
+        *world([factor], tau, seeds, [1e6], rate=4e-3, tuning=False),
+        *(
+            FinishedRun(name, 1e6, 8e6, 100, loss(1e6, 8e6) + more, rate, tuning=True)
+            for name in ("a", "b")
+            for rate, more in ((2e-3, 0.02), (4e-3, 0.0), (8e-3, 0.02))
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("factor", "margin", "words"), [(1.2, None, ("undecided", "faster")), (1.0, 1.1, ("undecided", "equal"))]
+)
+def test_a_spike_that_decides_the_word_at_one_size(
+    factor: float, margin: float | None, words: tuple[str, str], tmp_path: Path
+) -> None:
+    """One spiked run takes the word away from a side that has it by Huber's estimate: faster, or equal."""
+    runs = tuned_world(factor)
+    found = judge(RunTable(tuple(runs)), "a", margin=margin)["b"]
+    assert (found.word, found.robust and found.robust.word) == (words[1], words[1])
+    assert not [text for text in found.warnings if "Huber" in text]
+    key = ("b", BUDGETS[1], 1)
+    spiked = [
+        replace(run, loss=run.loss * 1.1)
+        if (run.variant, run.tokens, run.seed) == key and not run.tuning
+        else run
+        for run in runs
+    ]
+    verdicts = judge(RunTable(tuple(spiked)), "a", margin=margin)
+    found, robust = verdicts["b"], document(verdicts, "a", margin=margin, alpha=0.05).variants["b"].robust
+    assert robust is not None
+    assert (found.word, robust.word) == words
+    assert robust.middle is None
+    assert robust.ln_c == pytest.approx(math.log(factor), abs=0.03)
+    (warning,) = (text for text in found.warnings if "Huber" in text)
+    assert f"{words[1]} ({math.exp(robust.ln_c):.2f} x) by Huber's estimate" in warning
+
+
+def test_the_standard_error_of_hubers_estimate() -> None:
+    """It is the deviation of the estimates over studies; moved losses alone would give .87 of it."""
+    random = np.random.default_rng(3)
+    errors, variances = [], []
+    for _ in range(200):
+        runs = [
+            FinishedRun(name, 1e6, t, s, loss(1e6, t * math.exp(0.05 * random.standard_normal())))
+            for name in "ab"
+            for t in BUDGETS
+            for s in range(5)
+        ]
+        table = RunTable(tuple(runs))
+        measured = measure("b", tuned_sizes(table.of("a")), tuned_sizes(table.of("b")))
+        moved = with_less_weight_on_outliers(measured)
+        assert moved is not None
+        (size,) = moved.usable
+        assert size.se is not None
+        errors.append(size.ln_c)
+        variances.append(size.se**2)
+    assert math.sqrt(np.mean(variances)) / np.std(errors) == pytest.approx(1.0, abs=0.08)

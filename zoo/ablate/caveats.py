@@ -12,7 +12,7 @@ from zoo.ablate.crashes import crashes
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
 from zoo.ablate.speedup import has_risen
-from zoo.ablate.tuning_error import gap, tuning_error
+from zoo.ablate.tuning_error import enough_seeds, gap, tuning_error
 from zoo.ablate.verdict import Judgement, judge
 
 SIZE_TOLERANCE = 0.01
@@ -50,6 +50,7 @@ def caveats(judgement: Judgement) -> list[str]:
         _different_trials,
         _one_tuning_seed,
         _tuning_error,
+        _enough_seeds,
         _one_size,
         _different_sizes,
         _reused_seeds,
@@ -91,7 +92,9 @@ def _unfinished(judgement: Judgement) -> Iterator[str]:
         facts.append(f"{len(unfinished)} of {len(final)} runs of the comparison are not finished")
     if not_planned:
         facts.append(f"{len(not_planned)} of {len(results.variants)} variants have no such run yet")
-    if facts:
+    if facts and results.manifest.max_seeds is not None:  # looks are accounted for
+        yield ", and ".join(facts)
+    elif facts:
         yield (
             f"{', and '.join(facts)}. If verdicts "
             "are read repeatedly before the end, differences that do not exist are found more often than "
@@ -224,6 +227,20 @@ def _tuning_error(judgement: Judgement) -> Iterator[str]:
             f"how large a difference tuning alone makes is not known{whose} and not in the verdict: it "
             "takes a grid of one number with its best point inside, and two seeds"
         )
+
+
+def _enough_seeds(judgement: Judgement) -> Iterator[str]:
+    """Say where the error of tuning is the larger part, which all seeds share."""
+    texts = []
+    for verdict in judgement.verdicts:
+        comparison, sd = verdict.comparison, gap(judgement.results, verdict.variant)
+        if comparison is not None and sd is not None and (enough := enough_seeds(comparison, sd)) is not None:
+            text = (
+                f"from {enough} seeds on, (standard deviation of a pair / that of the gap of tuning)², "
+                "further seeds only sharpen the error of tuning, which all seeds share"
+            )
+            texts.append((verdict.variant, text))
+    return _shared(texts)
 
 
 def _one_size(judgement: Judgement) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
+from zoo.ablate.scale.looks import FIRST_LOOK, MOST_LOOKS
 from zoo.ablate.scale.tuning import equal_steps
 from zoo.ablate.scale_config import Scale
 from zoo.ablate.scoring import TaskSettings
@@ -209,6 +210,13 @@ class SweepConfig(Config):
     )
     exclude: tuple[JsonObject, ...] = Field((), description="combinations to leave out: axis: value")
     seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1, description="seeds of the comparison")
+    max_seeds: int | None = Field(
+        None,
+        ge=FIRST_LOOK,
+        le=MOST_LOOKS,
+        description="add one seed after the other to `seeds`, up to so many, until every word is decided; "
+        "null: none is added",
+    )
     metric: str | None = Field(
         None,
         description="measure on the validation examples that the variants are tuned and compared by: "
@@ -260,6 +268,10 @@ class SweepConfig(Config):
             raise ValueError("no axes: expected `axes` or `zip`, what the runs differ in, or `tune`")
         if self.scale and "seeds" in self.model_fields_set:
             raise ValueError("seeds: has no effect beside scale; expected scale.seeds")
+        if self.scale and self.max_seeds is not None:
+            raise ValueError("max_seeds: has no effect beside scale; expected scale.max_seeds")
+        if self.max_seeds is not None and self.max_seeds <= len(self.seeds):
+            raise ValueError(f"max_seeds: has no effect with {len(self.seeds)} seeds; expected more")
         scored = self.metric is not None and find_measure(self.metric).is_task
         if self.tasks is not None and not scored:
             raise ValueError("tasks: has no effect without metric: tasks/TASK/METRIC")

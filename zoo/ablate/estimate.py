@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -11,11 +11,13 @@ from typing import NamedTuple
 from rich.console import Group
 from rich.table import Table
 
+from zoo.ablate.added_seeds import stages
 from zoo.ablate.amount import of_variant
 from zoo.ablate.compiling import shape_of
+from zoo.ablate.execute import planner_of
 from zoo.ablate.identity import digest
 from zoo.ablate.outcome import Outcome
-from zoo.ablate.plan import NOT_STARTED, PlannedRun, Planner
+from zoo.ablate.plan import NOT_STARTED, PlannedRun
 from zoo.ablate.pool import Pool
 from zoo.ablate.run_metrics import read_run_metrics
 from zoo.ablate.step_cost import step_cost
@@ -73,31 +75,42 @@ def estimate(sweep: Sweep, probe: SpeedProbe) -> Group:
         ConfigError: Two runs have the same id, or a run folder was edited.
         ZooError: The steps cannot be trained.
     """
-    planner = Planner(sweep)
+    planner = planner_of(sweep)
     outcomes = {run: sweep.outcome(run) for run in planner.ids}
     planned = planner.plan(outcomes).runs
     flops_per_second, source = _speed(sweep, planned, outcomes, probe)
-    costs = {variant.name: _cost(sweep, variant, planned, outcomes) for variant in sweep.variants}
+    costs = {
+        stage: [_cost(sweep, variant, seeds, planned, outcomes) for variant in sweep.variants]
+        for stage, seeds in stages(sweep).items()
+    }
     unit = Job.of(sweep.variants[0].configs[0]).data.unit
     table = Table(title=f"{sweep.name}: what it costs", title_justify="left", box=None, pad_edge=False)
     for column in ("variant", "runs", "steps", unit, "FLOPs", "left", "time left"):
         table.add_column(column, justify="left" if column == "variant" else "right")
-    for name, cost in costs.items():
-        table.add_row(name, *cost.cells(flops_per_second))
-    total = VariantCost(*map(sum, zip(*costs.values(), strict=True)))
-    table.add_row("all", *total.cells(probe.workers * flops_per_second), style="bold")
+    for variant, cost in zip(sweep.variants, next(iter(costs.values())), strict=True):
+        table.add_row(variant.name, *cost.cells(flops_per_second))
+    for stage, every in costs.items():
+        total = VariantCost(*map(sum, zip(*every, strict=True)))
+        name = f"all: {stage}" if stage else "all"
+        table.add_row(name, *total.cells(probe.workers * flops_per_second), style="bold")
     return Group(
         table,
         f"Time: {source}, in proportion to the FLOPs; of a variant with one worker, of all with "
-        f"{probe.workers}. Runs that are both tuned with and compared are counted once.",
+        f"{probe.workers}. Runs that are both tuned with and compared are counted once."
+        + " Variants are those at the first look; seeds are added until every word is decided."
+        * (sweep.max_seeds is not None),
         *sweep.notes,
     )
 
 
 def _cost(
-    sweep: Sweep, variant: SweepVariant, planned: tuple[PlannedRun, ...], outcomes: Mapping[str, Outcome]
+    sweep: Sweep,
+    variant: SweepVariant,
+    seeds: Collection[int],
+    planned: tuple[PlannedRun, ...],
+    outcomes: Mapping[str, Outcome],
 ) -> VariantCost:
-    runs, steps = of_variant(variant, sweep.tune, sweep.seeds)
+    runs, steps = of_variant(variant, sweep.tune, seeds)
     targets, flops = step_cost(variant.configs[0])
     # Steps that a run has made beyond the needed ones do not count.
     done = sum(

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from os.path import relpath
 
 from rich.console import Console
 
+from zoo.ablate.added_seeds import SeedPlanner
 from zoo.ablate.ladder_plan import LadderPlanner
 from zoo.ablate.live import Display, RunProgress, read_progress
-from zoo.ablate.manifest import LadderRecord, Manifest, Run, Status, Tuning, Variant, write_manifest
+from zoo.ablate.manifest import Manifest, Run, write_manifest
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun, Planner, SweepPlan
 from zoo.ablate.pool import Pool
+from zoo.ablate.record import manifest_of
 from zoo.ablate.sweep import Sweep
-from zoo.ablate.tuning import describe_rule
-from zoo.ablate.variants import SweepVariant
 from zoo.ablate.worker import WORKER_LOCK
 from zoo.data.dataset import Dataset
 from zoo.run.config import RunConfig
@@ -31,7 +30,7 @@ LOCK = ".lock"
 ERRORS = "errors"
 POLL_SECONDS = 0.5
 
-AnyPlanner = Planner | LadderPlanner
+AnyPlanner = Planner | LadderPlanner | SeedPlanner
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,8 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
 
 def planner_of(sweep: Sweep) -> AnyPlanner:
     """The planner of a sweep."""
-    return LadderPlanner(sweep) if sweep.ladder else Planner(sweep)
+    planner = LadderPlanner(sweep) if sweep.ladder else Planner(sweep)
+    return planner if sweep.max_seeds is None else SeedPlanner(sweep, planner)
 
 
 def settled_plan(sweep: Sweep, planner: AnyPlanner, outcomes: dict[str, Outcome]) -> SweepPlan:
@@ -184,7 +184,6 @@ class _Execution:
     ) -> None:
         self._sweep, self._planner, self._pool = sweep, planner, pool
         self._outcomes, self._display = outcomes, display
-        self._config_hash = sweep.config_hash
         self._written: Manifest | None = None
 
     def loop(self, interrupt: Interrupt) -> SweepResult:
@@ -229,58 +228,12 @@ class _Execution:
 
     def _record(self, plan: SweepPlan, stopping: bool) -> Manifest:
         """Write the manifest if it has changed, and show the runs."""
-        sweep = self._sweep
-        runs = tuple(self._run(run, stopping) for run in plan.runs)
-        tune = sweep.tune and Tuning(
-            keys=sweep.tune.keys,
-            rule=describe_rule(sweep.tune, sweep.measure),
-            random=sweep.tune.random is not None,
-        )
-        manifest = Manifest(
-            name=sweep.name,
-            description=sweep.description,
-            metric=sweep.measure.name,
-            baseline=sweep.baseline,
-            config_hash=self._config_hash,
-            variants=tuple(_variant(variant, plan) for variant in sweep.variants),
-            tune=tune,
-            ladder=_ladder(sweep),
-            lines=None if sweep.lines is None else relpath(sweep.lines.file, sweep.folder),
-            runs=runs,
-        )
+        manifest = manifest_of(self._sweep, plan, self._outcomes, self._pool.running, stopping)
         if manifest != self._written:
-            write_manifest(sweep.folder, manifest)
+            write_manifest(self._sweep.folder, manifest)
             self._written = manifest
-        self._display.show([self._progress(run, p) for run, p in zip(runs, plan.runs, strict=True)])
+        self._display.show([self._progress(*pair) for pair in zip(manifest.runs, plan.runs, strict=True)])
         return manifest
-
-    def _run(self, run: PlannedRun, stopping: bool) -> Run:
-        return Run(
-            id=run.id,
-            variant=run.variant,
-            seed=run.config.seed,
-            phases=run.phases,
-            tuned=dict(run.point),
-            params=run.params or None,
-            tokens=run.tokens or None,
-            trunk=run.trunk or None,
-            folder=f"../{self._sweep.runs.name}/{run.id}",
-            status=self._status(run, stopping),
-            error=self._outcome(run).error,
-            crashed=self._outcome(run).crashed,
-        )
-
-    def _status(self, run: PlannedRun, stopping: bool) -> Status:
-        outcome = self._outcome(run)
-        if run.id in self._pool.running:
-            return "running"
-        if outcome.error is not None:
-            return "failed"
-        if outcome.ended:
-            return "finished"
-        if run.stopped_early:
-            return "stopped"
-        return "interrupted" if stopping and outcome.step else "waiting"
 
     def _progress(self, run: Run, planned: PlannedRun) -> RunProgress:
         if run.status == "running":
@@ -291,23 +244,3 @@ class _Execution:
         if measure.is_loss:
             return RunProgress(run, planned.steps, outcome.step, value)
         return RunProgress(run, planned.steps, outcome.step, outcome.last_loss, value)
-
-
-def _ladder(sweep: Sweep) -> LadderRecord | None:
-    if sweep.scale is None:
-        return None
-    return LadderRecord(
-        sizes=tuple(size.params for size in sweep.ladder),
-        margin=sweep.scale.margin,
-        until_decided=sweep.scale.until_decided,
-    )
-
-
-def _variant(variant: SweepVariant, plan: SweepPlan) -> Variant:
-    chosen = plan.chosen.get(variant.name)
-    return Variant(
-        name=variant.name,
-        settings=dict(variant.settings),
-        tuned=None if chosen is None else dict(chosen.values),
-        tuned_on_border=() if chosen is None else chosen.on_border,
-    )

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from rich.console import Group
 from rich.table import Table
+from scipy import stats
 
+from zoo.ablate.added_seeds import stages
 from zoo.ablate.amount import of_size
 from zoo.ablate.estimate import PROBE_STEPS, SpeedProbe
 from zoo.ablate.execute import planner_of, settled_plan
@@ -18,6 +20,7 @@ from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun
 from zoo.ablate.run_metrics import read_run_metrics
 from zoo.ablate.scale.line import FEWEST_SIZES, Estimate, Line
+from zoo.ablate.scale.looks import Looks
 from zoo.ablate.scale.runs import AGAIN, format_count
 from zoo.ablate.scale.simulate import Design, Faults, measured, simulate
 from zoo.ablate.scale.speedup import OVERLAP, SizeSpeedup
@@ -49,18 +52,20 @@ def estimate_ladder(sweep: Sweep, probe: SpeedProbe) -> Group:
     table = Table(title=f"{sweep.name}: what it costs", title_justify="left", box=None, pad_edge=False)
     for column in ("size", "runs", "tuning", "tokens", "per parameter", "tokens/s", "core-hours", "left"):
         table.add_column(column, justify="right")
-    costs = ladder_costs(sweep, probe)
-    for size, cost in zip(sweep.ladder, costs, strict=True):
-        ratios = [f"{budget / size.params:.3g}" for budget in (size.budgets[0], size.budgets[-1])]
-        table.add_row(
-            format_count(size.params),
-            *cost.cells[:3],
-            "-".join(dict.fromkeys(ratios)),
-            f"{cost.speed:,.0f} ({cost.measured_in})",
-            *cost.cells[3:],
-        )
-    total = total_cost(costs)
-    table.add_row("all", *total.cells[:3], "", "", *total.cells[3:], style="bold")
+    for stage, of_stage in _stages(sweep).items():
+        costs = ladder_costs(of_stage, probe)
+        for size, cost in zip(of_stage.ladder, costs, strict=True):
+            ratios = [f"{budget / size.params:.3g}" for budget in (size.budgets[0], size.budgets[-1])]
+            table.add_row(
+                format_count(size.params) + (f": {stage}" if stage else ""),
+                *cost.cells[:3],
+                "-".join(dict.fromkeys(ratios)),
+                f"{cost.speed:,.0f} ({cost.measured_in})",
+                *cost.cells[3:],
+            )
+    if sweep.max_seeds is None:
+        total = total_cost(costs)
+        table.add_row("all", *total.cells[:3], "", "", *total.cells[3:], style="bold")
     note = (
         f"Core-hours: hours of one of {probe.workers} workers, at the speed of finished runs of that size or "
         f"of {PROBE_STEPS} steps of the baseline. Points that tuning adds beyond a border are not counted."
@@ -68,6 +73,17 @@ def estimate_ladder(sweep: Sweep, probe: SpeedProbe) -> Group:
         * bool(sweep.tune and sweep.tune.halving)
     )
     return Group(table, _shapes(sweep), note, *sweep.notes, *_power(sweep))
+
+
+def _stages(sweep: Sweep) -> dict[str, Sweep]:
+    """The sweep with fixed numbers of seeds: those at its first look, and its declared maximum."""
+    if sweep.max_seeds is None:
+        return {"": sweep}
+    (size,) = sweep.ladder
+    return {
+        stage: replace(sweep, ladder=(replace(size, seeds=seeds),), max_seeds=None)
+        for stage, seeds in stages(sweep).items()
+    }
 
 
 def _shapes(sweep: Sweep) -> Table:
@@ -183,10 +199,12 @@ class Decision:
     Attributes:
         share: the level of a variant's first claim.
         looks: for every look the number of sizes and the critical value of |t|; None: there is one look.
+        seeds: for every look at one size the number of seeds and the value that |t| must exceed.
     """
 
     share: float
     looks: tuple[tuple[int, float | None], ...]
+    seeds: tuple[tuple[int, float], ...] = ()
 
     def claims(self, value: Estimate) -> bool:
         """Whether a variant is called faster by this estimate."""
@@ -207,10 +225,19 @@ def decision_of(sweep: Sweep) -> Decision:
     ladder = sweep.ladder
     others = {side.variant for side in ladder[0].sides} - {sweep.baseline, sweep.baseline + AGAIN}
     share = ALPHA / max(1, len(others))
+    if sweep.max_seeds is not None:
+        return Decision(share, ((1, None),), _looks_at_seeds(sweep, share))
     if sweep.scale is None or not sweep.scale.until_decided:
         return Decision(share, ((len(ladder), None),))
     values = values_of_looks([size.params for size in ladder], ALPHA)
     return Decision(share, tuple(enumerate(values, FEWEST_SIZES)))
+
+
+def _looks_at_seeds(sweep: Sweep, share: float) -> tuple[tuple[int, float], ...]:
+    """The numbers of seeds at the looks, and the values that |t| must exceed for a variant's first claim."""
+    looks, (first, at_most) = Looks(max_seeds=sweep.max_seeds), map(len, stages(sweep).values())
+    levels = {n: looks.error_of_look(n, ALPHA) * share / ALPHA for n in range(first, at_most + 1)}
+    return tuple((n, float(stats.t.isf(level / 2, n - 1))) for n, level in levels.items())
 
 
 def _comparable(size: LadderSize) -> float:
@@ -223,7 +250,8 @@ def _power(sweep: Sweep) -> list[Table | str]:
 
     There are none for budgets, or for factors, with which the losses of the two sides would not overlap.
     """
-    ladder = sweep.ladder
+    *_, at_most = _stages(sweep).values()
+    ladder = at_most.ladder
     if all(len(size.budgets) < 2 for size in ladder):
         return ["Power: unknown; with one budget per size there is no token speed-up."]
     if len(ladder) < FEWEST_SIZES and len(ladder[-1].seeds) < 2:
@@ -247,7 +275,8 @@ def _power(sweep: Sweep) -> list[Table | str]:
     faults = Faults(trunk=TRUNK if branches else 0.0)
     decision = decision_of(sweep)
     table = Table(title="What it would find", title_justify="left", box=None, pad_edge=False)
-    for column in ("true factor", "faster in the middle", "faster at the largest size", "it shrinks"):
+    columns = ("true factor", "faster in the middle", "faster at the largest size", "it shrinks")
+    for column in columns + ("seeds",) * bool(decision.seeds):
         table.add_column(column, justify="right")
     spread = math.log(design.params[-1] / design.params[0])
     worlds = {f"{c:g}": _straight(math.log(c), 0.0, design) for c in FACTORS}
@@ -264,6 +293,12 @@ def _power(sweep: Sweep) -> list[Table | str]:
     others = round(ALPHA / decision.share)
     shared = f", the share of each of {others} variants in {ALPHA:g}" if others > 1 else ""
     stops = ", at the size at which the middle is decided" if len(decision.looks) > 1 else ""
+    if decision.seeds:
+        stops = (
+            f", after {decision.seeds[0][0]} to {decision.seeds[-1][0]} seeds (column seeds: the mean of one "
+            "variant; several go on until the last is decided); a word must also exceed three standard "
+            "deviations of the error of tuning, which is not simulated here"
+        )
     limit = math.exp(min(map(_comparable, judged)))
     return [
         table,
@@ -297,8 +332,11 @@ def detected_shares(
         ln_c: the true ln c of a size, from its parameters.
 
     Returns:
-        The shares that find it in the middle of the sizes, at the largest as well, and shrinking.
+        The shares that find it in the middle of the sizes, at the largest as well, and shrinking; if seeds
+        are added, also their mean number.
     """
+    if decision.seeds:
+        return _detected_by_seeds(design, faults, decision, ln_c)
     studies = measured(design, simulate(design, ln_c, np.random.default_rng(0), STUDIES, faults))
     if len(design.params) < FEWEST_SIZES:
         hits = [
@@ -314,3 +352,23 @@ def detected_shares(
     ]
     shrinks = [-line.slope.estimate > line.slope.half95 for line in lines]
     return [f"{sum(values) / STUDIES:.2f}" for values in (in_the_middle, at_both, shrinks)]
+
+
+def _detected_by_seeds(
+    design: Design, faults: Faults, decision: Decision, ln_c: Callable[[float], float]
+) -> list[str]:
+    """The cells of `detected_shares` for one size, each study looked at until it claims something."""
+    (losses,) = simulate(design, ln_c, np.random.default_rng(0), STUDIES, faults)
+    hits, seeds = np.zeros(STUDIES, dtype=bool), np.full(STUDIES, design.seeds[0])
+    undecided = np.ones(STUDIES, dtype=bool)
+    for count, critical in decision.seeds:
+        fitted = measured(replace(design, seeds=(count,)), [losses[..., :count]])
+        claims = np.array(
+            [size.comparable and abs(size.ln_c) > critical * (size.se or math.inf) for (size,) in fitted]
+        )
+        above = np.array([size.ln_c > 0 for (size,) in fitted])
+        new = undecided & claims
+        hits |= new & above
+        seeds[new] = count
+        undecided &= ~claims
+    return ["–", f"{hits.mean():.2f}", "–", f"{seeds.mean():.1f}"]

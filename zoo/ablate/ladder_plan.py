@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
 from typing import TypeVar
@@ -14,8 +14,9 @@ from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun, SweepPlan
 from zoo.ablate.rate_search import bracket, chosen_rate, search
 from zoo.ablate.scale.line import FEWEST_SIZES
+from zoo.ablate.scale.looks import Looks
 from zoo.ablate.scale.runs import AGAIN, FinishedRun, RunTable
-from zoo.ablate.scale.verdict import Looks, judge
+from zoo.ablate.scale.verdict import ScaleVerdict, judge
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.tuning import ChosenPoint
 from zoo.config.registry import Config
@@ -40,8 +41,13 @@ class LadderPlanner:
         """A configuration of every variant at every size."""
         return [side.config for size in self._sweep.ladder for side in size.sides]
 
-    def plan(self, outcomes: Mapping[str, Outcome]) -> SweepPlan:
-        """The plan that follows from `outcomes` by id."""
+    def plan(self, outcomes: Mapping[str, Outcome], added: Sequence[int] = ()) -> SweepPlan:
+        """The plan that follows from the outcomes.
+
+        Args:
+            outcomes: outcomes by id.
+            added: seeds of the comparison besides those of the sweep, at every size.
+        """
         runs: dict[str, PlannedRun] = {}
         chosen: dict[str, ChosenPoint] = {}
         best_rates: dict[str, dict[float, float]] = {}
@@ -54,7 +60,7 @@ class LadderPlanner:
                     continue
                 chosen[side.variant] = choice
                 if not choice.on_border:
-                    self._compare(size, side, choice, runs)
+                    self._compare(size, side, choice, (*size.seeds, *added), runs)
             if not tuned or not self._goes_on(number, runs, outcomes):
                 break
         return SweepPlan(tuple(runs.values()), chosen)
@@ -100,12 +106,17 @@ class LadderPlanner:
         return ChosenPoint({self._key: chosen_rate(best_rates, ln_params)}, ())
 
     def _compare(
-        self, size: LadderSize, side: Side, choice: ChosenPoint, runs: dict[str, PlannedRun]
+        self,
+        size: LadderSize,
+        side: Side,
+        choice: ChosenPoint,
+        seeds: Sequence[int],
+        runs: dict[str, PlannedRun],
     ) -> None:
         """Add the runs of the comparison."""
         rate = next(iter(choice.values.values()), None)
         for tokens in reversed(size.budgets) if size.branches else size.budgets:
-            for seed in size.seeds:
+            for seed in seeds:
                 run = self._run(size, side, tokens, seed, rate, "final")
                 if size.branches:
                     trunk = self._run(size, side, size.budgets[-1], seed, rate, "final").id
@@ -121,24 +132,14 @@ class LadderPlanner:
         states = [(run, outcomes.get(run.id, NOT_STARTED)) for run in runs.values()]
         if not all(run.is_done(outcome) for run, outcome in states):
             return False
-        states = [(run, outcome) for run, outcome in states if not outcome.crashed]
-        table = RunTable(
-            tuple(
-                FinishedRun(
-                    run.variant,
-                    float(run.params),
-                    float(run.tokens),
-                    run.config.seed,
-                    outcome.loss(run.until) or math.inf,
-                )
-                for run, outcome in states
-                if "final" in run.phases
-            )
-        )
         declared = tuple(float(size.params) for size in self._sweep.ladder)
-        verdicts = judge(table, self._sweep.baseline, margin=scale.margin, looks=Looks(sizes=declared))
-        copy = self._sweep.baseline + AGAIN  # where "undecided" is what is hoped for
-        return any(verdict.word == "undecided" for name, verdict in verdicts.items() if name != copy)
+        verdicts = judge(
+            table_of(runs.values(), outcomes),
+            self._sweep.baseline,
+            margin=scale.margin,
+            looks=Looks(sizes=declared),
+        )
+        return bool(undecided(verdicts, self._sweep.baseline))
 
     def _run(
         self, size: LadderSize, side: Side, tokens: int, seed: int, rate: float | None, phase: Phase
@@ -156,6 +157,32 @@ class LadderPlanner:
         return PlannedRun(
             config, side.variant, point, steps, steps, (phase,), params=size.params, tokens=tokens
         )
+
+
+def table_of(runs: Iterable[PlannedRun], outcomes: Mapping[str, Outcome]) -> RunTable:
+    """The runs of a ladder that have ended, as `sweep_table` reads them from the folder of the sweep."""
+    states = [(run, outcomes.get(run.id, NOT_STARTED)) for run in runs]
+    return RunTable(
+        tuple(
+            FinishedRun(
+                run.variant,
+                float(run.params),
+                float(run.tokens),
+                run.config.seed,
+                outcome.loss(run.steps) or math.inf,
+                run.key[-1],
+                trunk=run.trunk,
+                tuning="tune" in run.phases,
+            )
+            for run, outcome in states
+            if outcome.ended and not outcome.crashed
+        )
+    )
+
+
+def undecided(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[str]:
+    """The variants that more runs may decide; a copy of the baseline is hoped to stay undecided."""
+    return [name for name, verdict in verdicts.items() if verdict.is_open and name != baseline + AGAIN]
 
 
 ConfigT = TypeVar("ConfigT", bound=Config)

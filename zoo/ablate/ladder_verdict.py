@@ -8,9 +8,11 @@ from pathlib import Path
 
 from zoo.ablate.crashes import crashes
 from zoo.ablate.manifest import Manifest, read_manifest
+from zoo.ablate.scale.looks import Looks
 from zoo.ablate.scale.presentation import notes, sentences
 from zoo.ablate.scale.sources import read_table
-from zoo.ablate.scale.verdict import Looks, ScaleVerdict, alarms, judge
+from zoo.ablate.scale.verdict import ScaleVerdict, alarms, judge
+from zoo.utils.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,20 @@ def declared(
         folder: the folder of sweep.json.
         margin: see `judge`; None: the sweep's.
         looks: see `judge`; if they declare nothing, those of the sweep are used.
+
+    Raises:
+        DataError: The sweep adds seeds up to a maximum, and `looks` declare something else.
     """
-    ladder = read_manifest(folder).ladder
-    looks = looks or Looks()
+    manifest = read_manifest(folder)
+    ladder, looks = manifest.ladder, looks or Looks()
+    if manifest.max_seeds is not None:
+        of_sweep = Looks(max_seeds=manifest.max_seeds)
+        if looks not in (Looks(), of_sweep):
+            raise DataError(
+                f"{folder}: the sweep has declared at most {manifest.max_seeds} seeds (max_seeds), and the "
+                "error is spent accordingly; expected no other declaration"
+            )
+        looks = of_sweep
     if ladder is None:
         return margin, looks
     if ladder.until_decided and looks == Looks():

@@ -110,6 +110,7 @@ class Manifest(Config):
         variants: the variants in the order of the sweep file.
         tune: the tuning; None if nothing is tuned.
         ladder: the declarations of the ladder; None without sizes.
+        max_seeds: the declared maximum, if seeds are added until every word is decided.
         lines: the CSV with the lines of the runs that have ended, relative to the folder of sweep.json.
         runs: the runs that are known so far; those of the comparison follow from the tuning.
     """
@@ -122,6 +123,7 @@ class Manifest(Config):
     variants: tuple[Variant, ...]
     tune: Tuning | None = None
     ladder: LadderRecord | None = None
+    max_seeds: int | None = None
     lines: str | None = None
     runs: tuple[Run, ...]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zoo.ablate.identity import digest, effective_settings
@@ -95,7 +95,7 @@ class Planner:
         self._sweep = sweep
         self._configs: dict[tuple[str, int, int], RunConfig] = {}
         hashes: dict[str, str] = {}
-        seeds = sorted({*sweep.seeds, *(sweep.tune.seeds if sweep.tune else ())})
+        seeds = sorted({*sweep.seeds, *sweep.added_seeds, *(sweep.tune.seeds if sweep.tune else ())})
         for variant in sweep.variants:
             for point in range(len(variant.points)):
                 for seed in seeds:
@@ -119,17 +119,23 @@ class Planner:
         """The configurations of all runs that the sweep may need, variant by variant."""
         return list(self._configs.values())
 
-    def plan(self, outcomes: Mapping[str, Outcome]) -> SweepPlan:
-        """The plan that follows from `outcomes` by id."""
+    def plan(self, outcomes: Mapping[str, Outcome], added: Sequence[int] = ()) -> SweepPlan:
+        """The plan that follows from the outcomes.
+
+        Args:
+            outcomes: outcomes by id.
+            added: seeds of the comparison besides those of the sweep.
+        """
         runs: dict[str, PlannedRun] = {}
         chosen = {}
+        seeds = (*self._sweep.seeds, *added)
         for variant in self._sweep.variants:
             tuning, choice = self._tune(variant, outcomes)
             runs |= tuning
             if choice is not None:
                 chosen[variant.name] = choice
                 point = variant.points.index(choice.values)
-                for run in self._runs(variant, point, self._sweep.seeds, "final", variant.steps):
+                for run in self._runs(variant, point, seeds, "final", variant.steps):
                     phases = runs[run.id].phases if run.id in runs else ()
                     runs[run.id] = replace(run, phases=(*phases, *run.phases))
         return SweepPlan(tuple(runs.values()), chosen)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from zoo.ablate.amount import of_size
-from zoo.ablate.execute import plan_of_known
-from zoo.ablate.ladder_plan import LadderPlanner
+from zoo.ablate.execute import plan_of_known, planner_of
 from zoo.ablate.lines import Lines
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun
 from zoo.ablate.scale.line import FEWEST_SIZES
+from zoo.ablate.scale.looks import Looks
 from zoo.ablate.scale.runs import RunTable
-from zoo.ablate.scale.verdict import Looks, ScaleVerdict, judge
+from zoo.ablate.scale.verdict import ScaleVerdict, judge
 from zoo.ablate.sweep import Sweep
 
 
@@ -65,7 +65,7 @@ class LadderProgress:
         assert scale is not None  # a ladder
         declared = tuple(float(size.params) for size in self.sweep.ladder)
         early = not self.complete and len(declared) >= FEWEST_SIZES
-        looks = Looks(sizes=declared) if early else None
+        looks = Looks(max_seeds=self.sweep.max_seeds, sizes=declared if early else ())
         return judge(RunTable(runs), self.sweep.baseline, margin=scale.margin, looks=looks)
 
 
@@ -85,7 +85,7 @@ def progress(sweep: Sweep) -> LadderProgress:
     def look(run: PlannedRun) -> Outcome:
         return lines.outcome(run.key, run.config, run.steps) or NOT_STARTED
 
-    runs = plan_of_known(LadderPlanner(sweep), outcomes, look).runs if lines.runs else ()
+    runs = plan_of_known(planner_of(sweep), outcomes, look).runs if lines.runs else ()
     amounts = [of_size(size, index, sweep.tune) for index, size in enumerate(sweep.ladder)]
     reached: dict[str, dict[int, bool]] = {}
     for run in runs:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from zoo.ablate.scale.line import FEWEST_SIZES
+from zoo.ablate.scale.looks import FIRST_LOOK, MOST_LOOKS
 from zoo.ablate.scale.runs import parse_count
 from zoo.config.registry import Config
 from zoo.utils.untyped import JsonObject
@@ -92,6 +93,13 @@ class Scale(Config):
     )
     budgets: Budgets = Field(description="lengths of the runs; three with the ratios 1 : 2 : 4 are advised")
     seeds: int | tuple[int, ...] = Field(2, description="how many seeds, for all sizes or for each of them")
+    max_seeds: int | None = Field(
+        None,
+        ge=FIRST_LOOK,
+        le=MOST_LOOKS,
+        description="with one size: add one seed after the other to `seeds`, up to so many, until every word "
+        "is decided",
+    )
     margin: float | None = Field(
         None, gt=1, allow_inf_nan=False, description="the factor within which two sides count as equal"
     )
@@ -143,9 +151,25 @@ class Scale(Config):
                 f"until_decided: has no effect with {self.count} sizes, of which all are trained; expected "
                 f"more than {FEWEST_SIZES}"
             )
+        if self.max_seeds is not None:
+            self._check_max_seeds(self.max_seeds)
         if self.budgets.trunk and min(len(self.budgets.of_size(i)) for i in range(self.count)) < 2:
             raise ValueError("budgets.trunk: has no effect on a size with a single budget")
         return self
+
+    def _check_max_seeds(self, most: int) -> None:
+        if self.count > 1:
+            raise ValueError(
+                f"max_seeds: {self.count} sizes; across sizes add a size, not a seed: expected one size, or "
+                "until_decided"
+            )
+        if most <= len(self.seeds_of(0)):
+            raise ValueError(f"max_seeds: has no effect with {len(self.seeds_of(0))} seeds; expected more")
+        if len(self.budgets.of_size(0)) < 2:
+            raise ValueError(
+                "max_seeds: a single budget shows no token speed-up, whatever the seeds; expected two "
+                "budgets or more"
+            )
 
     @property
     def count(self) -> int:

@@ -58,7 +58,9 @@ class Comparison:
         p: two-sided p value, not adjusted for other comparisons.
         detectable: the smallest true difference that such data would show with probability `POWER`.
         seeds: the number of seeds per side that would show the observed difference with probability
-            `POWER`; None: more than `MAX_SEEDS`.
+            `POWER`; None: more than `most_seeds`.
+        error: the standard error of the difference.
+        most_seeds: the largest number of seeds that was considered for `seeds`.
     """
 
     test: str
@@ -69,6 +71,8 @@ class Comparison:
     p: float
     detectable: float
     seeds: int | None
+    error: float
+    most_seeds: int = MAX_SEEDS
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -179,8 +183,9 @@ def _comparison(
         low=float(interval.low) if error else difference,
         high=float(interval.high) if error else difference,
         p=float(test.pvalue) if error else without_noise,
-        detectable=error * _detectable_shift(float(test.df), alpha),
+        detectable=error * detectable_shift(float(test.df), alpha),
         seeds=_sufficient_seeds(difference, design, alpha),
+        error=error,
     )
 
 
@@ -193,8 +198,13 @@ def _critical_t(dof: float, alpha: float) -> float:
 
 
 @cache
-def _detectable_shift(dof: float, alpha: float) -> float:
-    """The true difference, in standard errors, that is detected with probability `POWER`."""
+def detectable_shift(dof: float, alpha: float) -> float:
+    """The true difference, in standard errors, that a two-sided t test detects with probability `POWER`.
+
+    Args:
+        dof: degrees of freedom.
+        alpha: significance level of the test.
+    """
     from scipy.optimize import brentq
 
     # The median of |t| is about the shift, so that twice the critical value is a sufficient bound.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import count, islice
 from pathlib import Path
 
 from zoo.ablate.axes import Combination, combinations, select, variant_name
@@ -46,6 +48,8 @@ class Sweep:
         scoring: the settings of `measure` if it is the score of a task; None: it is a measure of the
             validation.
         lines: the lines of runs that have ended; None: they are not kept.
+        max_seeds: the number of seeds up to which seeds are added until every word is decided; None: all
+            variants have the given seeds.
     """
 
     name: str
@@ -61,6 +65,21 @@ class Sweep:
     description: str | None = None
     scoring: TaskScoring | None = None
     lines: Lines | None = None
+    max_seeds: int | None = None
+
+    @property
+    def first_seeds(self) -> tuple[int, ...]:
+        """The seeds of the comparison before any are added; those of the first size of a ladder."""
+        return self.ladder[0].seeds if self.ladder else self.seeds
+
+    @property
+    def added_seeds(self) -> tuple[int, ...]:
+        """The seeds that may be added, in their order; seeds of the tuning are left out."""
+        if self.max_seeds is None:
+            return ()
+        taken = self.tune.seeds if self.tune else ()
+        further = (seed for seed in count(max(self.first_seeds) + 1) if seed not in taken)
+        return tuple(islice(further, self.max_seeds - len(self.first_seeds)))
 
     @property
     def folder(self) -> Path:
@@ -72,13 +91,14 @@ class Sweep:
         """The parent of the run folders, which all sweeps in `out` share."""
         return self.out / RUNS
 
-    @property
+    @cached_property
     def config_hash(self) -> str:
         """A digest of all settings that determine the runs and their comparison."""
         settings = {v.name: [effective_settings(config) for config in v.configs] for v in self.variants}
         tune = plain(self.tune) if self.tune else None
         parts = [self.baseline, list(self.seeds), tune, settings]
         parts += [] if self.measure.is_loss else [self.measure.name]
+        parts += [] if self.max_seeds is None else [self.max_seeds]
         parts += [] if self.scoring is None else [plain(self.scoring.settings)]
         return digest([*parts, plain(self.scale)] if self.scale else parts)
 
@@ -174,6 +194,7 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
         config.description,
         _scoring(content, config, measure),
         _lines(content) if config.lines else None,
+        config.max_seeds if config.scale is None else config.scale.max_seeds,
     )
 
 

@@ -11,7 +11,7 @@ from zoo.ablate.main_effects import main_effects
 from zoo.ablate.quiet import disturbance
 from zoo.ablate.results import Results
 from zoo.ablate.speedup import Speedup, speedups, target_loss
-from zoo.ablate.statistics import LEVEL, MAX_SEEDS, POWER
+from zoo.ablate.statistics import LEVEL, POWER
 from zoo.ablate.table import (
     MISSING,
     Column,
@@ -45,7 +45,7 @@ def verdict_table(judgement: Judgement) -> Table:
         Column("seeds"),
         Column(final, format_mean, parts=(final, "sd")),
         Column(best, format_loss),
-        Column(f"difference ({LEVEL:.0%})", format_interval, parts=("difference", "low", "high")),
+        Column(f"difference ({judgement.level_text})", format_interval, parts=("difference", "low", "high")),
         Column("p", format_p),
         Column("p (Holm)", format_p),
         Column("test", align_right=False),
@@ -64,8 +64,19 @@ def verdict_table(judgement: Judgement) -> Table:
         "the confidence interval of this comparison alone. A verdict needs p (Holm) of at most "
         f"{judgement.alpha:g}. Detectable: the smallest true difference that these runs would show with "
         f"probability {POWER:g}. Seeds needed: to show the observed difference with that probability. "
-        "Spikes: their number in all runs, and in brackets how far the loss rose in the worst one.",
+        "Spikes: their number in all runs, and in brackets how far the loss rose in the worst one."
+        + _looks_note(results.manifest.max_seeds),
         drop=("test", "spikes", "detectable", "seeds needed", best, "p", "seeds", "p (Holm)"),
+    )
+
+
+def _looks_note(most: int | None) -> str:
+    """A sentence on seeds that are added; empty if none are."""
+    if most is None:
+        return ""
+    return (
+        f" Seeds are added until every word is decided, up to {most}: p and intervals, which hold together "
+        "over all looks, have the exact critical values of that maximum."
     )
 
 
@@ -123,7 +134,7 @@ def _verdict_row(results: Results, verdict: VariantVerdict) -> list[object]:
         verdict.p,
         comparison and comparison.test,
         comparison and comparison.detectable,
-        comparison and (comparison.seeds or f"> {MAX_SEEDS}"),
+        comparison and (comparison.seeds or f"> {comparison.most_seeds}"),
         (sum(run.spikes for run in runs), depth) if runs else None,
     ]
 

@@ -13,10 +13,9 @@ from itertools import pairwise
 from statistics import fmean, stdev
 
 from zoo.ablate.results import Results
+from zoo.ablate.scale.looks import saturation
 from zoo.ablate.scale.tuning import at_border, tuning_gap, vertex
-
-GAPS = 3.0
-"""Number of standard deviations of tuning alone that a difference must exceed."""
+from zoo.ablate.statistics import Comparison
 
 
 @dataclass(frozen=True)
@@ -76,3 +75,15 @@ def gap(results: Results, variant: str) -> float | None:
     errors = [tuning_error(results, name) for name in (results.baseline, variant)]
     known = [error.sd for error in errors if error is not None and error.sd is not None]
     return math.sqrt(sum(sd**2 for sd in known) / 2) if len(known) == 2 else None
+
+
+def enough_seeds(comparison: Comparison, sd: float) -> int | None:
+    """The number of seeds from which others only sharpen the error of tuning; None if it is not reached.
+
+    Args:
+        comparison: the comparison with the baseline.
+        sd: the standard deviation of the difference by tuning alone, see `gap`.
+    """
+    seeds = comparison.n if comparison.test.startswith("paired") else comparison.n / 2
+    enough = saturation(comparison.error * math.sqrt(seeds), sd)
+    return max(2, math.ceil(enough)) if comparison.error and seeds >= enough else None

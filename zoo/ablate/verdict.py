@@ -15,9 +15,10 @@ import numpy as np
 
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
+from zoo.ablate.scale.tuning import GAPS
+from zoo.ablate.seed_looks import compare_pairs, too_early
 from zoo.ablate.statistics import (
     LEVEL,
-    MAX_SEEDS,
     Comparison,
     Summary,
     holm,
@@ -25,9 +26,8 @@ from zoo.ablate.statistics import (
     summarise,
     welch_t_test,
 )
-from zoo.ablate.tuning_error import GAPS, gap
+from zoo.ablate.tuning_error import enough_seeds, gap
 from zoo.utils.errors import ZooError
-from zoo.utils.measures import Measure
 
 ALPHA = 0.05
 """The default probability of a false alarm in a sweep in which no variant differs from the baseline."""
@@ -59,6 +59,7 @@ class VariantVerdict:
         comparison: the test against the baseline; None if there is none.
         p: the p value of the comparison, adjusted for the number of comparisons (Holm).
         why: an explanation of the word, where it needs one.
+        is_open: whether there is no word yet that further seeds may not give.
     """
 
     variant: str
@@ -69,6 +70,7 @@ class VariantVerdict:
     comparison: Comparison | None = None
     p: float | None = None
     why: str = ""
+    is_open: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,22 @@ class Judgement:
     verdicts: tuple[VariantVerdict, ...]
 
     @property
+    def level(self) -> float:
+        """The level of the intervals; if seeds are added, that at which those of all looks hold together."""
+        return LEVEL if self.results.manifest.max_seeds is None else 1 - self.alpha
+
+    @property
+    def level_text(self) -> str:
+        """The level of the intervals as text: 95%."""
+        return f"{100 * self.level:.6g}%"
+
+    @property
     def sentences(self) -> list[str]:
         """A sentence per variant except for the baseline, or one per word if these are too many."""
         base = self.results.baseline
         others = [verdict for verdict in self.verdicts if verdict.variant != base]
         if len(others) <= MAX_SENTENCES:
-            return [_sentence(verdict, base, self.results.measure) for verdict in others]
+            return [_sentence(verdict, self) for verdict in others]
         by_word = {v.word: [other.variant for other in others if other.word == v.word] for v in others}
         return [f"{word}, against {base}: {'; '.join(names)}." for word, names in by_word.items()]
 
@@ -104,8 +116,9 @@ def judge(results: Results, alpha: float = ALPHA) -> Judgement:
         alpha: significance level: the probability that a sweep without any true difference shows one.
 
     Returns:
-        The verdicts. A variant is better or worse if the adjusted p value is at most alpha, no failed run
-        could have changed that, and tuning alone does not make such a difference. It is equal if all its
+        The verdicts. If the sweep adds seeds up to a declared maximum, p values and intervals account for
+        the earlier looks. A variant is better or worse if the adjusted p value is at most alpha, no failed
+        run could have changed that, and tuning alone does not make such a difference. It is equal if all its
         losses are those of the baseline bit for bit.
 
     Raises:
@@ -114,11 +127,11 @@ def judge(results: Results, alpha: float = ALPHA) -> Judgement:
     if not 0 < alpha < 1:
         raise ZooError(f"report: alpha {alpha:g}: expected a probability between 0 and 1, e.g. 0.05")
     others = [variant for variant in results.variants if variant != results.baseline]
-    comparable = [variant for variant in others if _choose_test(results, variant) is not None]
+    comparable = [variant for variant in others if _choose_test(results, variant, alpha) is not None]
     level = alpha / max(1, len(comparable))  # Holm's correction requires this level for the smallest p value
-    comparisons = {v: _compare(results, v, level) for v in comparable}
+    comparisons = {v: _compare(results, v, alpha, level) for v in comparable}
     adjusted = dict(zip(comparisons, holm([c.p for c in comparisons.values()]), strict=True))
-    verdicts = [_verdict_without_test(results, variant) for variant in results.variants]
+    verdicts = [_verdict_without_test(results, variant, alpha) for variant in results.variants]
     for i, verdict in enumerate(verdicts):
         if verdict.variant in comparisons:
             comparison, p = comparisons[verdict.variant], adjusted[verdict.variant]
@@ -128,24 +141,25 @@ def judge(results: Results, alpha: float = ALPHA) -> Judgement:
     return Judgement(results, alpha, tuple(verdicts))
 
 
-def _sentence(verdict: VariantVerdict, base: str, measure: Measure) -> str:
-    comparison = verdict.comparison
+def _sentence(verdict: VariantVerdict, judgement: Judgement) -> str:
+    comparison, base, measure = verdict.comparison, judgement.results.baseline, judgement.results.measure
+    adjusted = "Holm" if judgement.results.manifest.max_seeds is None else "Holm, over looks"
     if comparison is None:
         numbers = "" if verdict.final is None else f"; final {measure.title} {verdict.final.mean:.4f}"
         why = f" ({verdict.why})" if verdict.why and verdict.word == "undecided" else ""
         return f"{verdict.variant}: {verdict.word}{why}{numbers}."
     preposition = "than" if verdict.word in ("better", "worse") else "against"
     why = f" ({verdict.why})" if verdict.why else ""
-    interval = f"{LEVEL:.0%} interval {comparison.low:+.4f} to {comparison.high:+.4f}"
+    interval = f"{judgement.level_text} interval {comparison.low:+.4f} to {comparison.high:+.4f}"
     return (
         f"{verdict.variant}: {verdict.word} {preposition} {base}{why}. Its final {measure.title} differs by "
         f"{comparison.difference:+.4f}, {interval}; "
-        f"{comparison.test} over {comparison.n} seeds, p = {verdict.p:.2g} (Holm)."
+        f"{comparison.test} over {comparison.n} seeds, p = {verdict.p:.2g} ({adjusted})."
     )
 
 
-def _verdict_without_test(results: Results, variant: str) -> VariantVerdict:
-    word, why = _word_without_test(results, variant)
+def _verdict_without_test(results: Results, variant: str, alpha: float) -> VariantVerdict:
+    word, why = _word_without_test(results, variant, alpha)
     final = list(results.finals(variant).values())
     runs = results.finished(variant).values()
     best = [value for run in runs if (value := run.best(results.measure)) is not None]
@@ -156,10 +170,11 @@ def _verdict_without_test(results: Results, variant: str) -> VariantVerdict:
         final=summarise(final) if final else None,
         best=summarise(best) if best else None,
         why=why,
+        is_open=word in ("undecided", ONE_SEED),
     )
 
 
-def _word_without_test(results: Results, variant: str) -> tuple[Word, str]:
+def _word_without_test(results: Results, variant: str, alpha: float) -> tuple[Word, str]:
     """The word for a variant without a test, and the reason why there is no test."""
     base = results.baseline
     if variant == base:
@@ -175,7 +190,8 @@ def _word_without_test(results: Results, variant: str) -> tuple[Word, str]:
     if same := [side for side in (variant, base) if _seeds_change_nothing(results.finals(side))]:
         what = f"all seeds of {' and all of '.join(same)} end at the same {results.measure.title}"
         return "undecided", f"{what}, so that its noise is not known"
-    return "undecided", ""
+    most = results.manifest.max_seeds
+    return "undecided", "" if most is None else too_early(_common_seeds(results, variant), most, alpha)
 
 
 def _qualify(results: Results, verdict: VariantVerdict) -> VariantVerdict:
@@ -187,7 +203,7 @@ def _qualify(results: Results, verdict: VariantVerdict) -> VariantVerdict:
         why = (
             f"{verdict.word} in the runs that finished, but {failed} of {len(runs)} runs of {failing} failed"
         )
-        return replace(verdict, word="undecided", why=why)
+        return replace(verdict, word="undecided", why=why, is_open=False)
     comparison = verdict.comparison
     sd = gap(results, verdict.variant) if failing else None
     if comparison is not None and sd is not None and abs(comparison.difference) <= GAPS * sd:
@@ -196,18 +212,37 @@ def _qualify(results: Results, verdict: VariantVerdict) -> VariantVerdict:
             f"{sd:.2g} "
             "each, of what tuning alone makes"
         )
-        return replace(verdict, word="undecided", why=why)
+        return _left_open(results, replace(verdict, word="undecided", why=why))
     if verdict.word != "undecided" or comparison is None:
-        return verdict
-    seeds = f"more than {MAX_SEEDS}" if comparison.seeds is None else f"{comparison.seeds}"
+        return replace(verdict, is_open=verdict.is_open and verdict.word == "undecided")
+    seeds = f"more than {comparison.most_seeds}" if comparison.seeds is None else f"{comparison.seeds}"
     why = (
         f"the smallest difference that these runs could show is {comparison.detectable:.2g}; to show one of "
         f"the observed size would take {seeds} seeds"
     )
-    return replace(verdict, why=why)
+    return _left_open(results, replace(verdict, why=why))
 
 
-def _choose_test(results: Results, variant: str) -> Literal["paired", "welch"] | None:
+def _left_open(results: Results, verdict: VariantVerdict) -> VariantVerdict:
+    """An undecided verdict, with a remark if no seed is added for its sake.
+
+    That is so once the seeds have reached (sd of a pair / sd of tuning)^2 and the difference is within `GAPS`
+    standard deviations of tuning. To stop makes no claim, and therefore does not change their error.
+    """
+    comparison, sd = verdict.comparison, gap(results, verdict.variant)
+    if results.manifest.max_seeds is None or comparison is None or sd is None:
+        return verdict
+    if enough_seeds(comparison, sd) is None or abs(comparison.difference) > GAPS * sd:
+        return verdict
+    why = f"{verdict.why}; no seed is added for its sake, a stop for futility"
+    return replace(verdict, why=why, is_open=False)
+
+
+def _common_seeds(results: Results, variant: str) -> int:
+    return len(results.finals(variant).keys() & results.finals(results.baseline).keys())
+
+
+def _choose_test(results: Results, variant: str, alpha: float) -> Literal["paired", "welch"] | None:
     """The test of a variant against the baseline that the seeds allow; None if there is no such test."""
     if _equal(results.finished(variant), results.finished(results.baseline)):
         return None
@@ -216,17 +251,22 @@ def _choose_test(results: Results, variant: str) -> Literal["paired", "welch"] |
         return None
     if _constant_difference(results, variant):
         return None
-    if len(ours.keys() & theirs.keys()) >= 2:
+    pairs, most = _common_seeds(results, variant), results.manifest.max_seeds
+    if most is not None:  # critical values over looks are those of pairs
+        return None if too_early(pairs, most, alpha) else "paired"
+    if pairs >= 2:
         return "paired"
     return "welch" if min(len(ours), len(theirs)) >= 2 else None
 
 
-def _compare(results: Results, variant: str, alpha: float) -> Comparison:
+def _compare(results: Results, variant: str, alpha: float, share: float) -> Comparison:
+    """The test of a variant at the level `share` of `alpha`."""
     ours, theirs = results.finals(variant), results.finals(results.baseline)
-    if _choose_test(results, variant) == "welch":
-        return welch_t_test(list(ours.values()), list(theirs.values()), alpha)
-    seeds = sorted(ours.keys() & theirs.keys())
-    return paired_t_test([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds], alpha)
+    if _choose_test(results, variant, alpha) == "welch":
+        return welch_t_test(list(ours.values()), list(theirs.values()), share)
+    seeds, most = sorted(ours.keys() & theirs.keys()), results.manifest.max_seeds
+    pairs = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+    return paired_t_test(*pairs, share) if most is None else compare_pairs(*pairs, most, alpha, share)
 
 
 def _constant_difference(results: Results, variant: str) -> bool:

@@ -189,11 +189,12 @@ def verdict(
     """Judge runs of several sizes and budgets, whoever made them: does a gain hold, shrink or grow?"""
     from zoo.ablate.ladder_verdict import declared, is_ladder
     from zoo.ablate.scale.document import document
+    from zoo.ablate.scale.looks import Looks
     from zoo.ablate.scale.presentation import notes, sentences, verdict_table
     from zoo.ablate.scale.runs import parse_counts
     from zoo.ablate.scale.sources import LoggerExport, read_table
     from zoo.ablate.scale.tuned import halved
-    from zoo.ablate.scale.verdict import Looks, alarms, judge
+    from zoo.ablate.scale.verdict import alarms, judge
 
     if wide and as_json:
         raise ZooError("verdict: --wide has no effect with --json")

@@ -7,7 +7,6 @@ from statistics import mean
 
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
-from zoo.ablate.statistics import LEVEL
 from zoo.ablate.verdict import Judgement
 from zoo.report.plot import Plot, Series, View
 
@@ -23,7 +22,8 @@ def difference_plots(judgement: Judgement) -> Iterator[Plot]:
             "verdict",
             f"Final {measure.title} less that of {judgement.results.baseline}",
             [View("difference", f"{measure.unit or measure.title}; {side} of 0 is better", "", series)],
-            f"Point: mean difference; line: {LEVEL:.0%} confidence interval of this comparison alone.",
+            f"Point: mean difference; line: {judgement.level_text} confidence interval of this comparison "
+            "alone.",
             variant_rows=True,
             zero_line=True,
         )

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from zoo.ablate.scale.line import Estimate, Prediction
 from zoo.ablate.scale.presentation import sentence
-from zoo.ablate.scale.verdict import Direction, ScaleVerdict, Trend, Word, alarms
+from zoo.ablate.scale.verdict import Answer, Direction, ScaleVerdict, Trend, Word, alarms
 from zoo.config.registry import Config
 
 
@@ -71,10 +71,16 @@ class BackTestDocument(Config):
 
 
 class RobustDocument(Config):
-    """The line with spiked runs moved towards the curve (Huber), beside the mean that is judged."""
+    """The answer by Huber's estimate, beside that by the mean of all runs, which is judged."""
 
-    middle: EstimateDocument
-    largest: EstimateDocument
+    word: Word = Field(description="the word that it would lead to")
+    at_largest: bool = Field(description="whether that word is shown at the largest size as well")
+    middle: EstimateDocument | None = Field(description="null with fewer than four sizes")
+    largest: EstimateDocument | None = Field(
+        description="ln c at the largest size; null with fewer than four sizes, where `ln_c` is"
+    )
+    ln_c: float = Field(description="ln c at the largest size by itself")
+    half95: float | None = Field(description="half the interval of `ln_c`, as `half95` of sizes")
 
 
 class LawDocument(Config):
@@ -129,7 +135,9 @@ class VariantDocument(Config):
     line: LineDocument | None = Field(description="null with fewer than four sizes")
     back_test: BackTestDocument | None
     law: LawDocument | None
-    robust: RobustDocument | None = Field(description="null with fewer than four sizes")
+    robust: RobustDocument | None = Field(
+        description="null if no size is usable, or if Huber's estimate has none"
+    )
     costs: dict[str, CostDocument] = Field(description="flops and seconds, where they are known")
     items: ItemsDocument | None
     detectable: float | None = Field(
@@ -214,11 +222,7 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
         else LawDocument(
             E=law.irreducible, a=law.a, b=law.b, ln_c=law.ln_c, half95=law.half95, slope=law.slope
         ),
-        robust=None
-        if measurement.robust is None
-        else RobustDocument(
-            middle=_estimate(measurement.robust.middle), largest=_estimate(measurement.robust.largest)
-        ),
+        robust=None if verdict.robust is None else _robust(verdict.robust),
         costs={
             cost.name: CostDocument(ln_c=cost.ln_c, half95=cost.half95, p_value=cost.p_value)
             for cost in measurement.costs
@@ -236,6 +240,18 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
         tau=measurement.tau,
         kappa=measurement.kappa,
         warnings=verdict.warnings,
+    )
+
+
+def _robust(answer: Answer) -> RobustDocument:
+    line, largest = answer.measured.line, answer.measured.usable[-1]
+    return RobustDocument(
+        word=answer.word,
+        at_largest=answer.at_largest,
+        middle=None if line is None else _estimate(line.middle),
+        largest=None if line is None else _estimate(line.largest),
+        ln_c=largest.ln_c,
+        half95=largest.half_width(),
     )
 
 

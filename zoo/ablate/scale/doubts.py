@@ -244,18 +244,6 @@ def _spikes(measurement: VariantMeasurement) -> Iterator[str]:
     spiked = [run for run in _compared(measurement) if run.spikes]
     if spiked:
         yield f"{len(spiked)} {'run' if len(spiked) == 1 else 'runs'} of the comparison had spikes"
-    if measurement.line is None or measurement.robust is None:
-        return
-    line, moved = measurement.line, measurement.robust
-    for where, plain, robust in (
-        ("in the middle of the sizes", line.middle, moved.middle),
-        ("at the largest size", line.largest, moved.largest),
-    ):
-        if _side(plain.estimate, plain.half95) != _side(robust.estimate, robust.half95):
-            yield (
-                f"spikes decide: with Huber's estimate it is {math.exp(robust.estimate):.2f} x instead of "
-                f"{math.exp(plain.estimate):.2f} x {where}, with another word"
-            )
 
 
 def _law(measurement: VariantMeasurement) -> Iterator[str]:

@@ -58,10 +58,11 @@ class Estimate:
         """Half the confidence interval, the wider one of the two.
 
         If sizes are added until a decision, the intervals of all looks hold jointly with `self.level`, and
-        `level` has no effect.
+        `level` has no effect. Both intervals then have the error of the present look, that of `critical`, so
+        that a claim at `self.level` holds exactly if the interval excludes 0.
         """
-        quantile = self._quantile if self.critical is not None else (1 + level) / 2
-        return self._widening * max(float(stats.t.ppf(quantile, df)) * se for se, df in self._errors())
+        error = 1 - level if self.critical is None else self._error_of_look
+        return max(_reach(error, *pair) for pair in self._errors())
 
     @property
     def half95(self) -> float:
@@ -80,7 +81,7 @@ class Estimate:
     @property
     def binding(self) -> tuple[float, float]:
         """The standard error and the degrees of freedom of the wider interval."""
-        return max(self._errors(), key=lambda pair: float(stats.t.ppf(self._quantile, pair[1])) * pair[0])
+        return max(self._errors(), key=lambda pair: _reach(self._error_of_look, *pair))
 
     def p_over_looks(self, alpha: float) -> float:
         """The p-value that claims at the level `alpha`, or a share of it, are made by.
@@ -94,22 +95,23 @@ class Estimate:
     def detectable(self, alpha: float = 0.05) -> float:
         """The factor c that such a study detects with probability `POWER` if claims need p <= alpha."""
         se, df = self.binding
-        return exp(float(self._widening * stats.t.isf(alpha / 2, df) + stats.t.ppf(POWER, df)) * se)
+        error = self._error_of_look * alpha / (1 - self.level)
+        return exp(_reach(error, se, df) + float(stats.t.ppf(POWER, df)) * se)
 
     @property
-    def _widening(self) -> float:
-        """The ratio of the critical value to that of a single look."""
+    def _error_of_look(self) -> float:
+        """The probability that |t| exceeds its critical value at this look although nothing differs."""
         if self.critical is None:
-            return 1.0
-        return self.critical / float(stats.t.ppf(self._quantile, self.df_scatter))
-
-    @property
-    def _quantile(self) -> float:
-        """The quantile of t at the upper end of an interval of `self.level`."""
-        return (1 + self.level) / 2
+            return 1 - self.level
+        return float(2 * stats.t.sf(self.critical, self.df_scatter))
 
     def _errors(self) -> tuple[tuple[float, float], tuple[float, float]]:
         return (self.scatter, self.df_scatter), (self.seeds, self.df_seeds)
+
+
+def _reach(error: float, se: float, df: float) -> float:
+    """The distance from 0 that an estimate exceeds with probability `error` if there is no difference."""
+    return float(stats.t.isf(error / 2, df)) * se if se else 0.0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,41 @@ MOST_LOOKS = 30
 """Limit of the declared seeds and sizes (our choice): every look takes 16 MB, and no study has so many."""
 MIXTURE = 4.0
 """g, the variance of mean / sd that the anytime-valid test assumes (arXiv 2310.03722)."""
+
+
+@dataclass(frozen=True)
+class Looks:
+    """The declarations of a study with looks while seeds or sizes are added.
+
+    Attributes:
+        max_seeds: the largest number of seeds, for a comparison at fewer than four sizes.
+        sizes: parameters of all sizes that may be trained, in the order in which they are added.
+        anytime: whether seeds are added without a declared maximum.
+    """
+
+    max_seeds: int | None = None
+    sizes: tuple[float, ...] = ()
+    anytime: bool = False
+
+    def critical_value(self, seeds: int, alpha: float) -> float:
+        """The critical value of |t| after a number of seeds; infinite if there is no look at it.
+
+        Args:
+            seeds: the number of seeds of each side, at most `max_seeds`.
+            alpha: the probability of a false alarm over all looks.
+        """
+        if self.max_seeds is None:
+            return anytime_value(seeds, alpha)
+        return critical_values(self.max_seeds, alpha)[seeds - FIRST_LOOK] if seeds >= FIRST_LOOK else math.inf
+
+    def error_of_look(self, seeds: int, alpha: float) -> float:
+        """The probability that |t| exceeds its critical value at a look although nothing differs."""
+        return float(2 * stats.t.sf(self.critical_value(seeds, alpha), seeds - 1))
+
+    def first_look(self, alpha: float) -> int | None:
+        """The number of seeds at the first look; None if no look at up to `MOST_LOOKS` is possible."""
+        numbers = range(2, 1 + (self.max_seeds or MOST_LOOKS))
+        return next((n for n in numbers if self.critical_value(n, alpha) < math.inf), None)
 
 
 @functools.cache
@@ -151,3 +187,31 @@ def anytime_p(t: float, n: int, g: float = MIXTURE) -> float:
     x = t * t / (n - 1)
     ln_e = n / 2 * (math.log1p(x) - math.log1p(x / (1 + n * g))) - 0.5 * math.log1p(n * g)
     return math.exp(-max(0.0, ln_e))
+
+
+def anytime_p_so_far(ts: Mapping[int, float]) -> tuple[float, int]:
+    """1 / (the largest e so far), and the number of seeds at which e was largest.
+
+    The probability that e ever exceeds 1 / alpha is at most alpha without a difference (Ville's inequality),
+    so that its largest value may decide at any time, also after it has fallen again. Only looks whose
+    estimate has the sign of the present one count: this is our choice, and makes p larger if anything.
+
+    Args:
+        ts: Student's t by the number of seeds, ascending, the present look last.
+    """
+    *_, present = ts.values()
+    ps = {n: anytime_p(t, n) for n, t in ts.items() if t * present > 0} or {max(ts): 1.0}
+    best = min(ps, key=lambda n: ps[n])
+    return ps[best], best
+
+
+def saturation(sd_of_pair: float, sd_of_tuning: float) -> float:
+    """The number of seeds from which the error of tuning is the larger part of the error of a difference.
+
+    Further seeds then only sharpen the error of tuning, because all seeds share it.
+
+    Args:
+        sd_of_pair: standard deviation of the difference of one seed.
+        sd_of_tuning: standard deviation of the difference by tuning alone.
+    """
+    return (sd_of_pair / sd_of_tuning) ** 2 if sd_of_tuning else math.inf

@@ -14,12 +14,11 @@ from zoo.ablate.scale.items import ItemDifference, compare_items
 from zoo.ablate.scale.law import Law, fit_law
 from zoo.ablate.scale.line import FEWEST_SIZES, Estimate, Line
 from zoo.ablate.scale.runs import FinishedRun, cells
-from zoo.ablate.scale.speedup import Cells, SizeSpeedup, huberised, size_speedup
+from zoo.ablate.scale.speedup import Cells, SizeSpeedup, size_speedup
 from zoo.ablate.scale.tuned import TunedSize
 from zoo.ablate.scale.tuning import tuning_gap
 from zoo.ablate.statistics import LEVEL
 
-HUBER_STEPS = 3
 PAIRED_FLOPS = 1.25
 """Largest factor between the FLOPs per token of two sides' sizes that are compared."""
 SAME_BUDGET = 0.01
@@ -95,7 +94,6 @@ class VariantMeasurement:
         sizes: every size by itself.
         left_out: sizes without a result, and the reasons.
         line: the line across the sizes; None with fewer than four.
-        robust: the line with spiked runs moved towards the curve.
         law: the shared scaling law.
         costs: the speed-up in FLOPs and in seconds, where they are known.
         rounds: number of interleaved rounds in which the seconds were measured; 0: they are those of the
@@ -116,7 +114,6 @@ class VariantMeasurement:
     sizes: list[SizeSpeedup] = field(default_factory=list)
     left_out: list[UnusedSize] = field(default_factory=list)
     line: Line | None = None
-    robust: Line | None = None
     law: Law | None = None
     costs: list[CurrencySpeedup] = field(default_factory=list)
     rounds: int = 0
@@ -181,14 +178,13 @@ def measure(
     usable = measurement.usable
     if not usable:
         return measurement
-    measurement.tau, measurement.kappa = _tau(measurement), _kappa(measurement)
+    measurement.tau, measurement.kappa = run_deviation(measurement), _kappa(measurement)
     if len(usable) >= FEWEST_SIZES:
         both = {size.params: measurement.pairs[size.params].cells for size in usable}
         measurement.line = Line(usable)
         measurement.law = fit_law({n: c[0] for n, c in both.items()}, {n: c[1] for n, c in both.items()})
-        measurement.robust = Line([_robust(size, both[size.params]) for size in usable])
     else:
-        measurement.gap = _gap(measurement.pairs[usable[-1].params], usable[-1], measurement.tau)
+        measurement.gap = gap_of_tuning(measurement.pairs[usable[-1].params], usable[-1], measurement.tau)
     measurement.items = _items(measurement.pairs[usable[-1].params])
     return measurement
 
@@ -218,13 +214,6 @@ def _add_size(measurement: VariantMeasurement, params: float, pair: SizePair) ->
         measurement.left_out.append(
             UnusedSize(params, f"losses hardly overlap: the factor is {bound} x", True)
         )
-
-
-def _robust(size: SizeSpeedup, sides: tuple[Cells, Cells]) -> SizeSpeedup:
-    """Huber's estimate, by moving spiked runs towards the curve and fitting again."""
-    for _ in range(HUBER_STEPS):
-        size = size_speedup(size.params, *huberised(size, sides))
-    return size
 
 
 def _paired(
@@ -289,7 +278,7 @@ def _slope(size: SizeSpeedup) -> float:
     return abs(size.curve[-2])
 
 
-def _tau(measurement: VariantMeasurement) -> float | None:
+def run_deviation(measurement: VariantMeasurement) -> float | None:
     """The standard deviation of a run, pooled over the cells of all sizes, in ln tokens."""
     squares, freedom = 0.0, 0
     for size in measurement.usable:
@@ -312,7 +301,7 @@ def _kappa(measurement: VariantMeasurement) -> float | None:
     return float(np.mean(bends)) if bends else None
 
 
-def _gap(pair: SizePair, size: SizeSpeedup, tau: float | None) -> float | None:
+def gap_of_tuning(pair: SizePair, size: SizeSpeedup, tau: float | None) -> float | None:
     """The standard deviation of ln c by tuning alone, simulated by the rule on each side's parabola."""
     if tau is None or any(side.parabola is None for side in pair.sides):
         return None

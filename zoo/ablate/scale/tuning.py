@@ -19,6 +19,9 @@ Array = NDArray[np.float64]
 MOST_EXTENSIONS = 4
 """Largest number of points that are added while the best one is the first or the last."""
 
+GAPS = 3.0
+"""Number of standard deviations of tuning alone that a difference at one size must exceed."""
+
 
 @dataclass(frozen=True)
 class Parabola:

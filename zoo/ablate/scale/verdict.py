@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from scipy import stats
 
+from zoo.ablate.scale import one_size
 from zoo.ablate.scale.chain import claims
 from zoo.ablate.scale.doubts import doubts
 from zoo.ablate.scale.line import FEWEST_SIZES, POWER, Line, Prediction, back_test
-from zoo.ablate.scale.looks import (
-    FIRST_LOOK,
-    MOST_LOOKS,
-    adjusted_p,
-    anytime_p,
-    anytime_value,
-    critical_values,
-    critical_values_of_sizes,
-    spent_p,
-)
+from zoo.ablate.scale.looks import FIRST_LOOK, MOST_LOOKS, Looks, critical_values_of_sizes, spent_p
 from zoo.ablate.scale.measure import VariantMeasurement, add_costs, measure
+from zoo.ablate.scale.robust import with_less_weight_on_outliers
 from zoo.ablate.scale.runs import AGAIN, SAME_SIZE, RunTable
 from zoo.ablate.scale.speedup import SizeSpeedup, exp
 from zoo.ablate.scale.tuned import tuned_sizes
+from zoo.ablate.scale.tuning import GAPS
 from zoo.ablate.statistics import format_level
 from zoo.utils.errors import DataError, did_you_mean
 
@@ -36,23 +30,6 @@ Direction = Literal["better", "worse"]
 
 HOLDS = math.log(1.05)
 """Largest change per doubling of the size that counts as no trend."""
-GAPS = 3.0
-"""Number of standard deviations of tuning alone that a difference at one size must exceed."""
-
-
-@dataclass(frozen=True)
-class Looks:
-    """The declarations of a study with looks while seeds or sizes are added.
-
-    Attributes:
-        max_seeds: the largest number of seeds, for a comparison at fewer than four sizes.
-        sizes: parameters of all sizes that may be trained, in the order in which they are added.
-        anytime: whether seeds are added without a declared maximum.
-    """
-
-    max_seeds: int | None = None
-    sizes: tuple[float, ...] = ()
-    anytime: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,6 +70,40 @@ class Error:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """The word on a variant, and what holds of it.
+
+    Attributes:
+        word: see `ScaleVerdict`.
+        measured: the measurements behind the word.
+        at_largest: see `ScaleVerdict`.
+        claims: see `ScaleVerdict`.
+        within_margin: see `ScaleVerdict`.
+        error: the error that claims on the variant may have.
+    """
+
+    word: Word
+    measured: VariantMeasurement
+    at_largest: bool
+    claims: tuple[str, ...]
+    within_margin: bool
+    error: Error
+
+    @property
+    def in_words(self) -> str:
+        """The word with the factors that it rests on."""
+        largest = self.measured.usable[-1].ln_c
+        factors = f"{exp(largest):.2f} x"
+        if (line := self.measured.line) is not None:
+            factors = (
+                f"{exp(line.middle.estimate):.2f} x in the middle, {exp(line.largest.estimate):.2f} x at "
+            )
+            factors += "the largest size"
+        shown = self.word in ("faster", "slower") and line is not None and not self.at_largest
+        return f"{self.word}{', not shown at the largest size' * shown} ({factors})"
+
+
+@dataclass(frozen=True)
 class ScaleVerdict:
     """The verdict on a variant.
 
@@ -108,6 +119,8 @@ class ScaleVerdict:
         back_test: the prediction of the largest size by the smaller ones.
         detectable: the factor that this study would have detected with probability .8, at the level of a
             variant's first claim; None without seeds.
+        futile: whether further seeds would not decide it, because the error of tuning is the larger part.
+        robust: the answer by Huber's estimate; None if there is none.
         warnings: the reasons for doubt.
     """
 
@@ -120,7 +133,14 @@ class ScaleVerdict:
     predicted: Prediction | None = None
     back_test: Prediction | None = None
     detectable: float | None = None
+    futile: bool = False
+    robust: Answer | None = None
     warnings: tuple[str, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the variant is undecided, and further seeds or sizes may decide it."""
+        return self.word == "undecided" and not self.futile
 
     @property
     def name(self) -> str:
@@ -198,24 +218,50 @@ def judge(
         measurements[name] = measure(name, ours, tuned_sizes(table.of(name)))
     looks = looks or Looks()
     _check_looks(looks, measurements)
-    for variant in measurements.values():
-        if variant.line is None:
-            variant.critical = _critical_value_of_seeds(variant, alpha, looks)
-        elif looks.sizes:
-            variant.critical = _critical_value_of_sizes(variant, alpha, looks.sizes)
-        if variant.critical is not None:
-            variant.level = 1 - alpha
-            variant.line = variant.line and variant.line.looked_at(variant.critical, variant.level)
+    robust = {
+        name: moved
+        for name, variant in measurements.items()
+        if (moved := with_less_weight_on_outliers(variant)) is not None
+    }
+    for variant in (*measurements.values(), *robust.values()):
+        _look(variant, alpha, looks)
         add_costs(variant, _ratios(table, baseline, variant.name))
+    answers = _answers(measurements, baseline, margin, alpha, looks)
+    others_answers = _answers({**measurements, **robust}, baseline, margin, alpha, looks)
+    return {
+        name: _verdict(answer, margin, looks, others_answers[name] if name in robust else None)
+        for name, answer in answers.items()
+    }
+
+
+def _look(variant: VariantMeasurement, alpha: float, looks: Looks) -> None:
+    """Give the measurements the critical value of this look, if seeds or sizes are added."""
+    if variant.line is None:
+        variant.critical = one_size.critical_value(variant, alpha, looks)
+    elif looks.sizes:
+        variant.critical = _critical_value_of_sizes(variant, alpha, looks.sizes)
+    if variant.critical is not None:
+        variant.level = 1 - alpha
+        variant.line = variant.line and variant.line.looked_at(variant.critical, variant.level)
+
+
+def _answers(
+    measurements: Mapping[str, VariantMeasurement],
+    baseline: str,
+    margin: float | None,
+    alpha: float,
+    looks: Looks,
+) -> dict[str, Answer]:
+    """The words on all variants, which share the error by the graph."""
     all_claims = {name: _claims(variant, alpha, looks) for name, variant in measurements.items()}
     chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
     check = {name: chains.pop(name) for name in chains.keys() & {baseline + AGAIN}}
     held = claims(chains, alpha) | claims(check, alpha)
     sharing = {name: len(group) for group in (chains, check) for name in group}
     return {
-        name: _worded(
+        name: _answer(
             variant,
-            [claim for claim, _ in all_claims[name][: held.get(name, 0)]],
+            tuple(claim for claim, _ in all_claims[name][: held.get(name, 0)]),
             margin,
             Error(alpha, sharing.get(name, 1)),
             looks,
@@ -274,7 +320,8 @@ def _claims(measurement: VariantMeasurement, alpha: float, looks: Looks) -> list
     if measurement.line is None:
         if looks.sizes:
             return []  # the error is spent on looks at the line
-        return _claim_at_one_size(measurement, measurement.usable[-1], alpha, looks)
+        p = one_size.p_value(measurement, alpha, looks)
+        return [] if p is None else [("largest", p)]
     line = measurement.line
     chain = [("middle", line.middle.p_over_looks(alpha)), ("largest", line.largest.p_over_looks(alpha))]
     if measurement.items is not None:
@@ -285,57 +332,13 @@ def _claims(measurement: VariantMeasurement, alpha: float, looks: Looks) -> list
     return chain + [(cost.name, cost.p_value) for cost in measurement.costs if cost.name == "seconds"]
 
 
-def _claim_at_one_size(
-    measurement: VariantMeasurement, size: SizeSpeedup, alpha: float, looks: Looks
-) -> list[tuple[str, float]]:
-    p = size.p_value
-    if p is None or measurement.se_alone is None:
-        return []
-    if looks.max_seeds is not None:
-        if measurement.critical is None or measurement.critical == math.inf:  # too early for a look
-            return []
-        p = adjusted_p(p, measurement.critical, size.seeds - 1, alpha)
-    elif looks.anytime:
-        p = anytime_p(abs(size.ln_c) / size.se if size.se else math.inf, size.seeds)
-    if measurement.gap is not None and abs(size.ln_c) <= GAPS * measurement.gap:
-        p = 1.0
-    return [("largest", p)]
-
-
-def _critical_value_of_seeds(measurement: VariantMeasurement, alpha: float, looks: Looks) -> float | None:
-    """The critical value of |t| at one size after the present seeds; None without a declaration."""
-    if not measurement.usable or not (looks.anytime or looks.max_seeds):
-        return None
-    size = measurement.usable[-1]
-    sides = measurement.pairs[size.params].sides
-    most = max(len({run.seed for run in side.compared}) for side in sides)
-    if looks.max_seeds is not None and most > looks.max_seeds:
-        raise DataError(
-            f"{measurement.name}: {most} seeds of a side; the declared maximum is {looks.max_seeds}, and the "
-            "error is spent: expected no look beyond it"
-        )
-    return _critical_value_after(size.seeds, alpha, looks)
-
-
-def _critical_value_after(seeds: int, alpha: float, looks: Looks) -> float:
-    """The critical value of |t| after a number of seeds; infinite before the first look."""
-    if looks.max_seeds is None:
-        return anytime_value(seeds, alpha)
-    return critical_values(looks.max_seeds, alpha)[seeds - FIRST_LOOK] if seeds >= FIRST_LOOK else math.inf
-
-
 def _too_early(measurement: VariantMeasurement, alpha: float, looks: Looks) -> str:
     """The reason for which a study with several looks has no word yet; empty if it may have one."""
     if measurement.line is not None:
         return ""
     if looks.sizes:
         return f"the first look at the declared sizes is at {FEWEST_SIZES}: no word before"
-    if measurement.critical != math.inf:
-        return ""
-    later = range(2, 1 + (looks.max_seeds or MOST_LOOKS))
-    first = next((n for n in later if _critical_value_after(n, alpha, looks) < math.inf), None)
-    when = "no look is possible" if first is None else f"the first look is after {first}: no word before"
-    return f"{measurement.usable[-1].seeds} seeds: {when}"
+    return one_size.too_early(measurement, alpha, looks)
 
 
 def _critical_value_of_sizes(
@@ -377,34 +380,67 @@ def _same_size(one: float, other: float) -> bool:
     return abs(one / other - 1) <= SAME_SIZE
 
 
-def _worded(
-    measurement: VariantMeasurement, held: Sequence[str], margin: float | None, error: Error, looks: Looks
-) -> ScaleVerdict:
-    """The verdict, given which claims of the chain hold."""
-    usable, line = measurement.usable, measurement.line
-    if not usable:
+def _answer(
+    measurement: VariantMeasurement, held: tuple[str, ...], margin: float | None, error: Error, looks: Looks
+) -> Answer:
+    """The word, given which claims of the chain hold."""
+    if not measurement.usable:
         word: Word = "not comparable" if measurement.sizes else "undecided"
-        return ScaleVerdict(word, measurement, warnings=tuple(doubts(measurement)))
-    value = usable[-1].ln_c if line is None else line.middle.estimate
-    largest = usable[-1].ln_c if line is None else line.largest.estimate
+        return Answer(word, measurement, False, (), False, error)
+    line, alone = measurement.line, measurement.usable[-1].ln_c
+    value = alone if line is None else line.middle.estimate
+    largest = alone if line is None else line.largest.estimate
     too_early = _too_early(measurement, error.alpha, looks)
     within = margin is not None and not too_early and _within(measurement, math.log(margin))
     word = "equal" if within else "undecided"
     if held:
         word = "faster" if value > 0 else "slower"
+    return Answer(word, measurement, "largest" in held and largest * value > 0, held, within, error)
+
+
+def _verdict(answer: Answer, margin: float | None, looks: Looks, robust: Answer | None) -> ScaleVerdict:
+    """The verdict with its descriptions and doubts."""
+    measurement, error, word = answer.measured, answer.error, answer.word
+    usable, line = measurement.usable, measurement.line
+    if not usable:
+        return ScaleVerdict(word, measurement, warnings=tuple(doubts(measurement)))
+    too_early = _too_early(measurement, error.alpha, looks)
+    futile = False
+    notes: list[str] = []
+    if line is None and not too_early:
+        limit = None if margin is None else math.log(margin)
+        futile = word == "undecided" and one_size.is_futile(measurement, limit, error.alpha, looks)
+        shared = (error.share, error.variants)
+        notes = list(one_size.notes(measurement, looks, *shared, held=bool(answer.claims), futile=futile))
     test = back_test(usable) if line is not None else None
     missed = test is not None and not test.holds(usable[-1].ln_c)
     return ScaleVerdict(
         word,
         measurement,
-        at_largest="largest" in held and largest * value > 0,
-        claims=tuple(held),
+        at_largest=answer.at_largest,
+        claims=answer.claims,
         trend=None if line is None else "trend open" if measurement.beyond else _trend(line),
-        within_margin=within,
+        within_margin=answer.within_margin,
         predicted=None if missed or measurement.beyond else _predicted(line),
         back_test=test,
         detectable=None if too_early else _detectable(measurement, error, looks),
-        warnings=tuple(doubts(measurement, missed, too_early, error.note(measurement.level))),
+        futile=futile,
+        robust=robust,
+        warnings=(
+            *notes,
+            *_of_single_runs(answer, robust),
+            *doubts(measurement, missed, too_early, error.note(measurement.level)),
+        ),
+    )
+
+
+def _of_single_runs(answer: Answer, robust: Answer | None) -> Iterator[str]:
+    """A sentence, without full stop, on a word that another weight of outlying runs would change."""
+    if robust is None or (robust.word, robust.at_largest) == (answer.word, answer.at_largest):
+        return
+    yield (
+        f"single runs decide the word: {answer.in_words} by the mean of all runs, {robust.in_words} by "
+        "Huber's estimate, in which outlying runs such as spiked ones have less weight"
     )
 
 
@@ -442,21 +478,10 @@ def _detectable(measurement: VariantMeasurement, error: Error, looks: Looks) -> 
     if measurement.line is not None:
         return measurement.line.middle.detectable(error.share)
     se, df = measurement.se_alone, measurement.usable[-1].seeds - 1
-    quantile = _quantile_of_claims(measurement, error, looks)
+    quantile = one_size.quantile_of_claims(measurement, looks, error.alpha, error.share)
     if se is None or quantile == math.inf:
         return None
     return exp(max(quantile * se, GAPS * (measurement.gap or 0.0)) + float(stats.t.ppf(POWER, df)) * se)
-
-
-def _quantile_of_claims(measurement: VariantMeasurement, error: Error, looks: Looks) -> float:
-    """The value that |t| at one size must exceed for a variant's first claim; infinite if none is enough."""
-    seeds = measurement.usable[-1].seeds
-    if looks.anytime:
-        return anytime_value(seeds, error.share)
-    of_look = error.alpha
-    if measurement.critical is not None:
-        of_look = float(2 * stats.t.sf(measurement.critical, seeds - 1))
-    return float(stats.t.isf(of_look / error.variants / 2, seeds - 1))
 
 
 def _trend(line: Line) -> Trend:
