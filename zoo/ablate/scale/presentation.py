@@ -50,7 +50,7 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         return (
             f"{name}: {verdict.word} than {baseline}{less}. At {size}, the only size judged, it needs "
             f"{factor_text(factor(sign * largest.ln_c, half))} {more} tokens."
-            + "".join(f" {part}" for part in _not_judged(verdict))
+            + "".join(f" {part}" for part in (*_not_judged(verdict), *_further(verdict, size)))
             + _level_text(verdict)
         )
     size = format_count(largest.params)
@@ -68,14 +68,19 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
     if verdict.predicted is not None:
         twice = factor(sign * verdict.predicted.estimate, verdict.predicted.half95)
         parts.append(f"At {format_count(2 * largest.params)} expect {factor_text(twice)}.")
+    parts += _further(verdict, size)
+    return " ".join(part for part in parts if part) + _level_text(verdict)
+
+
+def _further(verdict: ScaleVerdict, size: str) -> Iterator[str]:
+    """Sentences on FLOPs, seconds and items at the largest size."""
     for cost in verdict.measured.costs:
         name = "FLOPs" if cost.name == "flops" else cost.name.capitalize()
         found = factor_text(factor(cost.ln_c, cost.half95))
-        parts.append(f"{name}: {found} at {size}{_if_worse(verdict, cost.name)}.")
+        yield f"{name}: {found} at {size}{_if_worse(verdict, cost.name)}."
     if verdict.measured.items is not None:
         found = _difference_text(_of_items(verdict.measured.items))
-        parts.append(f"Items: {found} at {size}{_if_worse(verdict, 'items')}.")
-    return " ".join(part for part in parts if part) + _level_text(verdict)
+        yield f"Items: {found} at {size}{_if_worse(verdict, 'items')}."
 
 
 def _not_judged(verdict: ScaleVerdict) -> Iterator[str]:
@@ -87,8 +92,11 @@ def _not_judged(verdict: ScaleVerdict) -> Iterator[str]:
 
 def _level_text(verdict: ScaleVerdict) -> str:
     """The level of the intervals as a further sentence; empty if it is the usual one."""
-    level = verdict.measured.level
-    others = "" if verdict.line is None else f", those of predictions and items {format_level(LEVEL)}"
+    level, others = verdict.measured.level, ""
+    if verdict.line is not None:
+        others = f", those of predictions and items {format_level(LEVEL)}"
+    elif verdict.measured.items is not None:
+        others = f", that of items {format_level(LEVEL)}"
     return "" if level == LEVEL else f" Intervals: {format_level(level)}{others}."
 
 

@@ -274,15 +274,37 @@ def _claims(measurement: VariantMeasurement, alpha: float, looks: Looks) -> list
     if measurement.line is None:
         if looks.sizes:
             return []  # the error is spent on looks at the line
-        return _claim_at_one_size(measurement, measurement.usable[-1], alpha, looks)
+        chain = _claim_at_one_size(measurement, measurement.usable[-1], alpha, looks)
+        return chain and chain + _further_claims(measurement, looks)
     line = measurement.line
     chain = [("middle", line.middle.p_over_looks(alpha)), ("largest", line.largest.p_over_looks(alpha))]
+    return chain + _further_claims(measurement, looks)
+
+
+def _further_claims(measurement: VariantMeasurement, looks: Looks) -> list[tuple[str, float]]:
+    """The claims behind those in tokens: items, then seconds."""
+    chain = []
     if measurement.items is not None:
-        p = measurement.items.p_value
-        if looks.sizes:
-            p = spent_p(p, len(line.x), FEWEST_SIZES, len(_declared(measurement, looks.sizes)))
-        chain.append(("items", p))
-    return chain + [(cost.name, cost.p_value) for cost in measurement.costs if cost.name == "seconds"]
+        chain.append(("items", _over_looks(measurement.items.p_value, measurement, looks)))
+    for cost in measurement.costs:
+        if cost.name == "seconds":
+            chain.append((cost.name, 1.0 if _by_tuning(cost.ln_c, measurement) else cost.p_value))
+    return chain
+
+
+def _over_looks(p: float, measurement: VariantMeasurement, looks: Looks) -> float:
+    """A p-value of items that takes the earlier looks at a study into account, see `spent_p`."""
+    if measurement.critical is None:
+        return p
+    if measurement.line is None:
+        return spent_p(p, measurement.usable[-1].seeds, FIRST_LOOK, looks.max_seeds)
+    declared_sizes = _declared(measurement, looks.sizes)
+    return spent_p(p, len(measurement.line.x), FEWEST_SIZES, len(declared_sizes))
+
+
+def _by_tuning(ln_c: float, measurement: VariantMeasurement) -> bool:
+    """Whether tuning alone makes such a difference at one size; on a line it is in the sizes' scatter."""
+    return measurement.gap is not None and abs(ln_c) <= GAPS * measurement.gap
 
 
 def _claim_at_one_size(
@@ -297,9 +319,7 @@ def _claim_at_one_size(
         p = adjusted_p(p, measurement.critical, size.seeds - 1, alpha)
     elif looks.anytime:
         p = anytime_p(abs(size.ln_c) / size.se if size.se else math.inf, size.seeds)
-    if measurement.gap is not None and abs(size.ln_c) <= GAPS * measurement.gap:
-        p = 1.0
-    return [("largest", p)]
+    return [("largest", 1.0 if _by_tuning(size.ln_c, measurement) else p)]
 
 
 def _critical_value_of_seeds(measurement: VariantMeasurement, alpha: float, looks: Looks) -> float | None:
