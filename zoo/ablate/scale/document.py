@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from zoo.ablate.scale.line import Estimate, Prediction
+from zoo.ablate.scale.outcomes import Outcome
 from zoo.ablate.scale.presentation import sentence
 from zoo.ablate.scale.verdict import Direction, ScaleVerdict, Trend, Word, alarms
 from zoo.config.registry import Config
@@ -100,9 +101,13 @@ class ItemsDocument(Config):
     """Scores of questions at the largest size, variant less baseline."""
 
     difference: float
-    se: float
+    se: float = Field(description="standard error over new seeds and new questions, or new clusters of them")
     df: float
     p_value: float
+    questions: int = Field(description="number of questions")
+    clusters: int | None = Field(
+        description="number of clusters of questions, such as passages; null: taken as independent"
+    )
 
 
 class VariantDocument(Config):
@@ -223,14 +228,7 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
             cost.name: CostDocument(ln_c=cost.ln_c, half95=cost.half95, p_value=cost.p_value)
             for cost in measurement.costs
         },
-        items=None
-        if measurement.items is None
-        else ItemsDocument(
-            difference=measurement.items.difference,
-            se=measurement.items.se,
-            df=measurement.items.df,
-            p_value=measurement.items.p_value,
-        ),
+        items=_items(measurement.judged_outcome),
         detectable=verdict.detectable,
         tuning_gap=measurement.gap,
         tau=measurement.tau,
@@ -241,6 +239,20 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
 
 def _estimate(value: Estimate) -> EstimateDocument:
     return EstimateDocument(estimate=value.estimate, half95=value.half95, half90=value.half_width(0.9))
+
+
+def _items(outcome: Outcome | None) -> ItemsDocument | None:
+    if outcome is None:
+        return None
+    found = outcome.difference
+    return ItemsDocument(
+        difference=found.difference,
+        se=found.se,
+        df=found.df,
+        p_value=found.p_value,
+        questions=outcome.questions,
+        clusters=outcome.clusters,
+    )
 
 
 def _prediction(value: Prediction | None) -> PredictionDocument | None:

@@ -301,10 +301,11 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
             "memorises: "
             "check with a second held-out source"
         )
-    if measurement.items is None and any(run.items is not None for run in runs):
+    if measurement.items is None and any(any(run.outcomes.values()) for run in runs):
         yield (
-            "items are not judged: that takes two seeds and two questions of both sides, at one budget of "
-            "the largest size; fewer say something of checkpoints, not of recipes"
+            "items are not judged: that takes two seeds and two questions of both sides, in two clusters if "
+            "they have some, at one budget of the largest size; fewer say something of checkpoints, not of "
+            "recipes"
         )
     for what in ("flops", "seconds"):
         known = [

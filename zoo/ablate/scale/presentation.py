@@ -9,7 +9,8 @@ import numpy as np
 
 from zoo.ablate.scale.items import ItemDifference
 from zoo.ablate.scale.line import Estimate, Prediction
-from zoo.ablate.scale.measure import SizePair, UnusedSize, VariantMeasurement, common_budget
+from zoo.ablate.scale.measure import SizePair, UnusedSize, VariantMeasurement
+from zoo.ablate.scale.outcomes import common_budget
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.speedup import exp
 from zoo.ablate.scale.verdict import ScaleVerdict

@@ -7,33 +7,47 @@ chance, and progress shows in the log-probability long before it shows in the ac
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-from zoo.utils.errors import DataError
+from zoo.ablate.scale.items import Scores
+from zoo.utils.errors import DataError, did_you_mean
 from zoo.utils.files import TEXT_BYTES, parse_json, read_text
 from zoo.utils.untyped import JsonObject
 
 SUFFIX = ".jsonl"
 
 
-def read_samples(file: Path, metric: str | None = None) -> tuple[tuple[float, ...], str]:
+class _Sample(NamedTuple):
+    """The hash of a question, its score, and the name of its cluster."""
+
+    text: str
+    score: float
+    cluster: str
+
+
+def read_samples(file: Path, metric: str | None = None, cluster: str | None = None) -> Scores:
     """The scores of one run.
 
     Args:
         file: samples_TASK_DATE.jsonl, a line per question.
         metric: metric of the task, such as acc; None: the log-probability of the answer if there are choices,
             otherwise the first metric of the task.
+        cluster: field of a question (`doc`), such as passage; questions with the same value are a cluster.
+            None: questions are independent.
 
     Returns:
-        The score of every question in the order of their numbers, and a fingerprint of the questions. For a
-        task with several filters, the scores are those of the first one.
+        The scores in the order of the questions' numbers. For a task with several filters they are those of
+        the first one.
 
     Raises:
-        DataError: The file cannot be read or was not written by the harness, there is no such metric, a
-            question occurs twice, or a score is no finite number.
+        DataError: The file cannot be read or was not written by the harness, there is no such metric or
+            field, a question occurs twice, or a score is no finite number.
     """
-    scores: dict[int, tuple[str, float]] = {}
+    samples: dict[int, _Sample] = {}
     first_filter: object = None
     for number, line in enumerate(read_text(file, TEXT_BYTES, DataError).splitlines(), 1):
         place = f"{file}:{number}"
@@ -44,17 +58,40 @@ def read_samples(file: Path, metric: str | None = None) -> tuple[tuple[float, ..
             raise DataError(
                 f"{place}: no doc_id, doc_hash and filter; expected samples of lm-evaluation-harness"
             ) from error
-        first_filter = chosen if not scores else first_filter
+        first_filter = chosen if not samples else first_filter
         if chosen != first_filter:
             continue
-        if question in scores:
+        if question in samples:
             raise DataError(f"{place}: question {question} is there twice; expected the samples of one run")
-        scores[question] = text, _score(place, sample, metric)
-    if not scores:
+        group = "" if cluster is None else _cluster(place, sample, cluster)
+        samples[question] = _Sample(text, _score(place, sample, metric), group)
+    if not samples:
         raise DataError(f"{file}: no samples; expected a line per question")
-    ordered = [scores[question] for question in sorted(scores)]
-    digest = hashlib.sha256(" ".join(text for text, _ in ordered).encode()).hexdigest()
-    return tuple(score for _, score in ordered), digest
+    ordered = [samples[question] for question in sorted(samples)]
+    return Scores(
+        tuple(sample.score for sample in ordered),
+        hashlib.sha256(" ".join(sample.text for sample in ordered).encode()).hexdigest(),
+        () if cluster is None else numbered(sample.cluster for sample in ordered),
+    )
+
+
+def numbered(names: Iterable[str]) -> tuple[int, ...]:
+    """The number of each name, from 0 in the order of appearance."""
+    numbers: dict[str, int] = {}
+    return tuple(numbers.setdefault(name, len(numbers)) for name in names)
+
+
+def _cluster(place: str, sample: JsonObject, field: str) -> str:
+    """The value of a field of the question, as text."""
+    question = sample.get("doc")
+    if not isinstance(question, dict):
+        raise DataError(f"{place}: no `doc`, whose field '{field}' names the cluster of the question")
+    if field not in question:
+        raise DataError(
+            f"{place}: doc: no field '{field}'{did_you_mean(field, question)}; expected one of "
+            f"{', '.join(map(str, question))}"
+        )
+    return json.dumps(question[field], sort_keys=True)
 
 
 def _score(place: str, sample: JsonObject, metric: str | None) -> float:
