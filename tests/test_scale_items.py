@@ -15,7 +15,7 @@ import pytest
 from command_line import zoo
 from numpy.typing import NDArray
 
-from zoo.ablate.scale.document import document
+from zoo.ablate.scale.document import VerdictDocument, document
 from zoo.ablate.scale.items import Scores, compare_items
 from zoo.ablate.scale.looks import spent_p
 from zoo.ablate.scale.presentation import sentences
@@ -215,7 +215,7 @@ def write_samples(folder: Path, run: FinishedRun, **changes: Any) -> str:
             "target": "0",
             "filtered_resps": [[str(score), "False"], ["-9", "False"]],
             "metrics": ["acc"],
-            "acc": float((i + run.seed) % 2),
+            "acc": i <= run.seed + (run.variant == "b"),
         }
         lines.append(json.dumps(line | changes))
     (folder / name).write_text("\n".join(lines))
@@ -251,3 +251,29 @@ def test_the_cluster_of_samples_is_a_field_of_the_question(
     write_table(table, "items", lambda r: write_samples(tmp_path, r, doc="text"))
     with pytest.raises(DataError, match="no `doc`, whose field 'passage'"):
         read_runs(table, "passage")
+
+
+def test_accuracy_is_shown_beside_the_log_probability(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of six questions one, two and three are right, and one more with b: it is shown, not judged."""
+    table = write_table(tmp_path / "runs.csv", "items", lambda r: write_samples(tmp_path, r))
+    found = judged_json(capsys, table, "--out", str(tmp_path / "page"))["items"]["accuracy"]
+    for side, mean in (("baseline", 1 / 3), ("variant", 1 / 2)):
+        assert found[side] == pytest.approx({"mean": mean, "sd": 1 / 6})
+    page = (tmp_path / "page/report.md").read_text()
+    assert "0.333 ± 0.167" in page and "0.500 ± 0.167" in page
+    assert "it is shown, not judged" in page
+    assert '"shown, not judged' in json.dumps(VerdictDocument.model_json_schema())
+    write_table(table, "items", lambda r: write_samples(tmp_path, r) + "#acc")
+    judged = judged_json(capsys, table)["items"]
+    assert judged["accuracy"] is None, "it is what is judged"
+    assert judged["difference"] == pytest.approx(1 / 6)
+    changes: dict[str, Any] = {"metrics": []}
+    write_table(
+        table, "items", lambda r: write_samples(tmp_path, r, **(changes if r.variant + str(r.seed) == "b1" else {}))
+    )
+    assert judged_json(capsys, table)["items"]["accuracy"] is None, "a run has none"
+    write_table(table, "items", lambda r: write_samples(tmp_path, r, acc="nan"))
+    with pytest.raises(DataError, match="jsonl:1: score 'nan'; expected a finite number"):
+        read_runs(table)

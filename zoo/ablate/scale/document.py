@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from zoo.ablate.scale.line import Estimate, Prediction
+from zoo.ablate.scale.items import Accuracy
 from zoo.ablate.scale.outcomes import Outcome
 from zoo.ablate.scale.presentation import sentence
 from zoo.ablate.scale.verdict import Direction, ScaleVerdict, Trend, Word, alarms
@@ -97,6 +98,20 @@ class CostDocument(Config):
     p_value: float
 
 
+class AccuracyDocument(Config):
+    """The share of right answers of one side, which is shown, not judged."""
+
+    mean: float = Field(description="mean over seeds")
+    sd: float = Field(description="standard deviation over seeds")
+
+
+class AccuraciesDocument(Config):
+    """The share of right answers of both sides, which is shown, not judged."""
+
+    baseline: AccuracyDocument
+    variant: AccuracyDocument
+
+
 class ItemsDocument(Config):
     """Scores of questions at the largest size, variant less baseline."""
 
@@ -107,6 +122,10 @@ class ItemsDocument(Config):
     questions: int = Field(description="number of questions")
     clusters: int | None = Field(
         description="number of clusters of questions, such as passages; null: taken as independent"
+    )
+    accuracy: AccuraciesDocument | None = Field(
+        description="shown, not judged: the share of right answers, where the scores are log-probabilities "
+        "and the samples have it"
     )
 
 
@@ -252,7 +271,15 @@ def _items(outcome: Outcome | None) -> ItemsDocument | None:
         p_value=found.p_value,
         questions=outcome.questions,
         clusters=outcome.clusters,
+        accuracy=_accuracies(outcome.accuracy),
     )
+
+
+def _accuracies(sides: tuple[Accuracy, Accuracy] | None) -> AccuraciesDocument | None:
+    if sides is None:
+        return None
+    own, other = (AccuracyDocument(mean=side.mean, sd=side.sd) for side in sides)
+    return AccuraciesDocument(baseline=own, variant=other)
 
 
 def _prediction(value: Prediction | None) -> PredictionDocument | None:

@@ -28,11 +28,26 @@ class Scores:
         questions: a fingerprint of the questions; empty: it is not known.
         clusters: the number of the cluster of every question, from 0 in the order of appearance; empty:
             questions are independent.
+        accuracy: the share of right answers, if `values` are log-probabilities and it is known.
     """
 
     values: tuple[float, ...]
     questions: str = ""
     clusters: tuple[int, ...] = ()
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The share of right answers of one side.
+
+    Attributes:
+        mean: mean over seeds.
+        sd: standard deviation over seeds.
+    """
+
+    mean: float
+    sd: float
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
 import numpy as np
 
-from zoo.ablate.scale.items import ItemDifference, Scores, compare_items
+from zoo.ablate.scale.items import Accuracy, ItemDifference, Scores, compare_items
 from zoo.ablate.scale.runs import FinishedRun
 
 SAME_BUDGET = 0.01
@@ -24,12 +25,15 @@ class Outcome:
         difference: variant less baseline.
         questions: number of questions.
         clusters: number of clusters of the questions; None: they are taken as independent.
+        accuracy: that of the baseline and of the variant, where the scores are log-probabilities and all
+            runs have it; it is shown, not judged.
     """
 
     name: str
     difference: ItemDifference
     questions: int
     clusters: int | None = None
+    accuracy: tuple[Accuracy, Accuracy] | None = None
 
 
 def compare_outcome(name: str, baseline: Sequence[FinishedRun], variant: Sequence[FinishedRun]) -> Outcome | None:
@@ -53,7 +57,15 @@ def compare_outcome(name: str, baseline: Sequence[FinishedRun], variant: Sequenc
         return None
     values = [np.array([scores.values for scores in side]) for side in (ours, theirs)]
     difference = compare_items(values[0], values[1], ours[0].clusters)
-    return Outcome(name, difference, questions, clusters or None)
+    own, other = _accuracy(ours), _accuracy(theirs)
+    accuracy = None if own is None or other is None else (own, other)
+    return Outcome(name, difference, questions, clusters or None, accuracy)
+
+
+def _accuracy(side: Sequence[Scores]) -> Accuracy | None:
+    """The accuracy over the seeds of one side; None if not all runs have it."""
+    known = [scores.accuracy for scores in side if scores.accuracy is not None]
+    return Accuracy(fmean(known), stdev(known)) if len(known) == len(side) else None
 
 
 def common_budget(ours: AbstractSet[float], theirs: AbstractSet[float]) -> tuple[float, float] | None:

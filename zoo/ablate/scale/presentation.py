@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from zoo.ablate.scale.items import ItemDifference
+from zoo.ablate.scale.items_table import difference_column, difference_text, items_table, with_interval
 from zoo.ablate.scale.line import Estimate, Prediction
 from zoo.ablate.scale.measure import SizePair, UnusedSize, VariantMeasurement
 from zoo.ablate.scale.outcomes import common_budget
@@ -80,7 +80,7 @@ def _further(verdict: ScaleVerdict, size: str) -> Iterator[str]:
         found = factor_text(factor(cost.ln_c, cost.half95))
         yield f"{name}: {found} at {size}{_if_worse(verdict, cost.name)}."
     if verdict.measured.items is not None:
-        found = _difference_text(_of_items(verdict.measured.items))
+        found = difference_text(with_interval(verdict.measured.items))
         yield f"Items: {found} at {size}{_if_worse(verdict, 'items')}."
 
 
@@ -234,17 +234,6 @@ def _factor_column(title: str) -> Column:
     return Column(title, factor_text, parts=tuple(title + part for part in FACTOR_PARTS))
 
 
-def _of_items(items: ItemDifference) -> Factor:
-    """The difference of the scores with the ends of its interval."""
-    half = items.half_width()
-    return items.difference, items.difference - half, items.difference + half
-
-
-def _difference_text(value: Factor) -> str:
-    """A difference with its interval as text: +0.293 (+0.256 to +0.330)."""
-    return f"{value[0]:+.3f} ({value[1]:+.3f} to {value[2]:+.3f})"
-
-
 def _percent(value: float) -> str:
     return f"{round(value, 3) + 0.0:+.1%}"  # no -0.0 %
 
@@ -252,8 +241,7 @@ def _percent(value: float) -> str:
 def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
     """One row per variant."""
     asked = any(verdict.measured.items is not None for verdict in verdicts.values())
-    scores = Column("items", _difference_text, parts=tuple("items" + part for part in FACTOR_PARTS))
-    items = [scores] if asked else []
+    items = [difference_column("items")] if asked else []
     other = other_levels(verdicts)
     columns = [
         Column("variant", align_right=False),
@@ -322,7 +310,7 @@ def _verdict_row(verdict: ScaleVerdict, asked: bool, other: bool) -> list[object
         None if largest is None else _loss_difference(measurement.pairs[largest.params]),
         costs.get("flops"),
         costs.get("seconds"),
-        *([measurement.items and _of_items(measurement.items)] if asked else []),
+        *([measurement.items and with_interval(measurement.items)] if asked else []),
         len(measurement.usable),
         len(compared),
         sum(seconds) / 3600 if seconds else None,
@@ -463,6 +451,7 @@ def tables(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[Table]:
     measured = {name: verdict.measured for name, verdict in verdicts.items()}
     every = [
         verdict_table(verdicts, baseline),
+        items_table(verdicts, baseline),
         size_table(verdicts),
         tuning_table(measured, baseline),
         law_table(verdicts),

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from zoo.ablate.scale.items import Scores
@@ -21,12 +22,17 @@ from zoo.utils.untyped import JsonObject
 SUFFIX = ".jsonl"
 
 
+ACCURACY = "acc"
+"""The metric of the harness that is 1 for a right answer and 0 for a wrong one."""
+
+
 class _Sample(NamedTuple):
-    """The hash of a question, its score, and the name of its cluster."""
+    """The hash of a question, its score, the name of its cluster, and whether the answer is right."""
 
     text: str
     score: float
     cluster: str
+    right: float | None
 
 
 def read_samples(file: Path, metric: str | None = None, cluster: str | None = None) -> Scores:
@@ -64,14 +70,17 @@ def read_samples(file: Path, metric: str | None = None, cluster: str | None = No
         if question in samples:
             raise DataError(f"{place}: question {question} is there twice; expected the samples of one run")
         group = "" if cluster is None else _cluster(place, sample, cluster)
-        samples[question] = _Sample(text, _score(place, sample, metric), group)
+        right = _right(place, sample) if metric is None else None
+        samples[question] = _Sample(text, _score(place, sample, metric), group, right)
     if not samples:
         raise DataError(f"{file}: no samples; expected a line per question")
     ordered = [samples[question] for question in sorted(samples)]
+    right = [sample.right for sample in ordered if sample.right is not None]
     return Scores(
         tuple(sample.score for sample in ordered),
         hashlib.sha256(" ".join(sample.text for sample in ordered).encode()).hexdigest(),
         () if cluster is None else numbered(sample.cluster for sample in ordered),
+        fmean(right) if len(right) == len(ordered) else None,
     )
 
 
@@ -104,6 +113,17 @@ def _score(place: str, sample: JsonObject, metric: str | None) -> float:
             known = f"one of {', '.join(map(str, metrics))}" if metrics else "samples with `metrics`"
             raise DataError(f"{place}: no metric '{name}'; expected {known}")
         value = sample[name]
+    return _number(place, value)
+
+
+def _right(place: str, sample: JsonObject) -> float | None:
+    """Whether the answer is right; None if the sample does not say so, or its score is no log-probability."""
+    known = ACCURACY in (sample.get("metrics") or ()) and ACCURACY in sample
+    return _number(place, sample[ACCURACY]) if known and _log_probability(sample) is not None else None
+
+
+def _number(place: str, value: object) -> float:
+    """A finite number, which the harness writes as such, as text or as a truth value."""
     try:
         score = float(value if isinstance(value, bool) else str(value))
     except ValueError:
