@@ -277,3 +277,49 @@ def test_accuracy_is_shown_beside_the_log_probability(
     write_table(table, "items", lambda r: write_samples(tmp_path, r, acc="nan"))
     with pytest.raises(DataError, match="jsonl:1: score 'nan'; expected a finite number"):
         read_runs(table)
+
+
+def test_the_first_outcome_that_is_named_enters_the_chain(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others are description, in whatever order they stand, and do not take its place."""
+
+    def flat(run: FinishedRun) -> str:
+        return " ".join(f"{-1 - math.sin(3 * i + 5 * run.seed + 2 * (run.variant == 'b')):.4f}" for i in range(6))
+
+    def better(run: FinishedRun) -> str:
+        return " ".join(f"{-2 + (run.variant == 'b') + 0.01 * i * (run.seed + 1):.4f}" for i in range(6))
+
+    table = tmp_path / "runs.csv"
+    write_table(table, "items:piqa,items:arc,clusters:arc", lambda r: f"{flat(r)},{better(r)},x x y y z z")
+    found = judged_json(capsys, table, "--out", str(tmp_path / "page"))
+    assert found["claims"] == ["largest"]
+    assert (found["items"]["name"], found["items"]["clusters"]) == ("items:piqa", None)
+    (described,) = found["described_items"]
+    assert (described["name"], described["clusters"], described["p_value"]) == ("items:arc", 3, None)
+    assert described["difference"] == pytest.approx(1.0)
+    assert " Items (piqa): " in found["sentence"] and "arc" not in found["sentence"]
+    page = (tmp_path / "page/report.md").read_text()
+    assert "no: description" in page and "The first outcome that the table names is judged" in page
+
+    write_table(table, "items:arc,items:piqa", lambda r: f"{better(r)},{flat(r)}")
+    assert judged_json(capsys, table)["claims"] == ["largest", "items"]
+    write_table(table, "items:piqa,items:arc", lambda r: f",{better(r)}")
+    found = judged_json(capsys, table)
+    assert found["claims"] == ["largest"] and found["items"] is None
+    assert [outcome["name"] for outcome in found["described_items"]] == ["items:arc"]
+    assert any("no other takes its place" in warning for warning in found["warnings"])
+
+    write_table(table, "one,two", lambda r: f"{better(r)},{flat(r)}")
+    for option, claims in (
+        ("items:arc=one,items:piqa=two", ["largest", "items"]),
+        ("items:piqa=two,items:arc=one", ["largest"]),
+    ):
+        assert judged_json(capsys, table, "--columns", option)["claims"] == claims
+    for columns, message in (
+        ("items:,items:arc", "unknown column 'items:'"),
+        ("items:arc,clusters:piqa", "clusters:piqa: there are no scores .* expected a column 'items:piqa'"),
+    ):
+        write_table(table, columns, lambda r: f"{flat(r)},{better(r)}")
+        with pytest.raises(DataError, match=message):
+            read_runs(table)

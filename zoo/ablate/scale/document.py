@@ -115,10 +115,11 @@ class AccuraciesDocument(Config):
 class ItemsDocument(Config):
     """Scores of questions at the largest size, variant less baseline."""
 
+    name: str = Field(description="the column of the table: items, or items:NAME")
     difference: float
     se: float = Field(description="standard error over new seeds and new questions, or new clusters of them")
     df: float
-    p_value: float
+    p_value: float | None = Field(description="of this comparison alone; null if it is not judged")
     questions: int = Field(description="number of questions")
     clusters: int | None = Field(
         description="number of clusters of questions, such as passages; null: taken as independent"
@@ -155,7 +156,13 @@ class VariantDocument(Config):
     law: LawDocument | None
     robust: RobustDocument | None = Field(description="null with fewer than four sizes")
     costs: dict[str, CostDocument] = Field(description="flops and seconds, where they are known")
-    items: ItemsDocument | None
+    items: ItemsDocument | None = Field(
+        description="the first outcome that the table names, which is judged; null if it is missing or cannot "
+        "be compared"
+    )
+    described_items: tuple[ItemsDocument, ...] = Field(
+        description="the further outcomes in the order of the table, which are description, not judged"
+    )
     detectable: float | None = Field(
         description="the factor that the study finds with probability .8, at the level of a variant's first "
         "claim: alpha, shared by the variants"
@@ -247,7 +254,8 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
             cost.name: CostDocument(ln_c=cost.ln_c, half95=cost.half95, p_value=cost.p_value)
             for cost in measurement.costs
         },
-        items=_items(measurement.judged_outcome),
+        items=None if measurement.judged_outcome is None else _items(measurement.judged_outcome, judged=True),
+        described_items=tuple(_items(outcome, judged=False) for outcome in measurement.described_outcomes),
         detectable=verdict.detectable,
         tuning_gap=measurement.gap,
         tau=measurement.tau,
@@ -260,15 +268,14 @@ def _estimate(value: Estimate) -> EstimateDocument:
     return EstimateDocument(estimate=value.estimate, half95=value.half95, half90=value.half_width(0.9))
 
 
-def _items(outcome: Outcome | None) -> ItemsDocument | None:
-    if outcome is None:
-        return None
+def _items(outcome: Outcome, *, judged: bool) -> ItemsDocument:
     found = outcome.difference
     return ItemsDocument(
+        name=outcome.name,
         difference=found.difference,
         se=found.se,
         df=found.df,
-        p_value=found.p_value,
+        p_value=found.p_value if judged else None,
         questions=outcome.questions,
         clusters=outcome.clusters,
         accuracy=_accuracies(outcome.accuracy),

@@ -27,9 +27,12 @@ def difference_text(value: tuple[float, float, float]) -> str:
 
 
 def items_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
-    """A table with one row per variant: the scores that are judged, and the accuracy beside them."""
+    """A table with one row per variant and outcome, and with the accuracy beside the scores."""
+    several = any(len(verdict.measured.outcomes) > 1 for verdict in verdicts.values())
     columns = [
         Column("variant", align_right=False),
+        Column("outcome", align_right=False),
+        Column("judged", align_right=False),
         difference_column("difference"),
         Column("questions"),
         Column("clusters"),
@@ -44,15 +47,23 @@ def items_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
         "clusters). Accuracy: the mean over seeds ± their standard deviation, where the scores are "
         "log-probabilities and the samples have it; it is shown, not judged."
     )
+    if several:
+        note += (
+            " The first outcome that the table names is judged, in the chain of claims before seconds; others are "
+            "description, and none takes the place of the first one."
+        )
     return Table("items", "Items", columns, [row for v in verdicts.values() for row in _rows(v)], note)
 
 
 def _rows(verdict: ScaleVerdict) -> Iterator[list[object]]:
+    judged = verdict.measured.judged_outcome
     for outcome in verdict.measured.outcomes.values():
         if outcome is not None:
             accuracy = outcome.accuracy or (None, None)
             yield [
                 verdict.name,
+                outcome.name,
+                "yes" if outcome is judged else "no: description",
                 with_interval(outcome.difference),
                 outcome.questions,
                 outcome.clusters,

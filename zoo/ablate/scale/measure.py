@@ -135,6 +135,11 @@ class VariantMeasurement:
         return next(iter(self.outcomes.values()), None)
 
     @property
+    def described_outcomes(self) -> list[Outcome]:
+        """The further outcomes that could be compared."""
+        return [outcome for outcome in [*self.outcomes.values()][1:] if outcome is not None]
+
+    @property
     def items(self) -> ItemDifference | None:
         """The difference in the scores that are judged."""
         return None if self.judged_outcome is None else self.judged_outcome.difference

@@ -35,6 +35,12 @@ class Outcome:
     clusters: int | None = None
     accuracy: tuple[Accuracy, Accuracy] | None = None
 
+    @property
+    def title(self) -> str:
+        """The name in sentences: Items, or Items (arc) of the column items:arc."""
+        _, _, name = self.name.partition(":")
+        return f"Items ({name})" if name else "Items"
+
 
 def compare_outcome(name: str, baseline: Sequence[FinishedRun], variant: Sequence[FinishedRun]) -> Outcome | None:
     """Compare the scores of questions at the longest common budget.

@@ -79,9 +79,9 @@ def _further(verdict: ScaleVerdict, size: str) -> Iterator[str]:
         name = "FLOPs" if cost.name == "flops" else cost.name.capitalize()
         found = factor_text(factor(cost.ln_c, cost.half95))
         yield f"{name}: {found} at {size}{_if_worse(verdict, cost.name)}."
-    if verdict.measured.items is not None:
-        found = difference_text(with_interval(verdict.measured.items))
-        yield f"Items: {found} at {size}{_if_worse(verdict, 'items')}."
+    if (outcome := verdict.measured.judged_outcome) is not None:
+        found = difference_text(with_interval(outcome.difference))
+        yield f"{outcome.title}: {found} at {size}{_if_worse(verdict, 'items')}."
 
 
 def _not_judged(verdict: ScaleVerdict) -> Iterator[str]:
@@ -240,6 +240,7 @@ def _percent(value: float) -> str:
 
 def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
     """One row per variant."""
+    several = any(len(verdict.measured.outcomes) > 1 for verdict in verdicts.values())
     asked = any(verdict.measured.items is not None for verdict in verdicts.values())
     items = [difference_column("items")] if asked else []
     other = other_levels(verdicts)
@@ -278,6 +279,7 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
         "and its longest common budget, in nats, below 0 is better. FLOPs and seconds: the factor at the "
         "largest size in that currency. "
         + ("Items: the difference of the mean scores there, above 0 is better. " if asked else "")
+        + ("Of several outcomes they are the first that the table names. " if several else "")
         + "Sizes by themselves, trend, drift and predictions are description; "
         "the word is judged.",
         drop=(

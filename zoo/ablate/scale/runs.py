@@ -20,7 +20,7 @@ from zoo.utils.files import JSON_BYTES, read_text
 
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = (
-    *("rate", "flops", "seconds", ITEMS, CLUSTERS, "horizon", "trunk", "data", "passes", "overlap", "spikes"),
+    *("rate", "flops", "seconds", ITEMS, "horizon", "trunk", "data", "passes", "overlap", "spikes"),
     *("parameters", "configured_rate"),
 )
 COUNTS = ("size", "tokens", "horizon", "parameters")
@@ -123,8 +123,10 @@ def read_runs(file: Path, cluster: str | None = None) -> RunTable:
 
     Numbers of the columns `COUNTS` may end in K, M or B. `items` contains the scores of all questions, at
     most 1 each, separated by blanks, or the name of a file of samples, relative to the table and optionally
-    with the metric (`samples.jsonl#acc`); `clusters` the names of their clusters. `horizon` is the number of tokens at which the schedule of the run
-    ends; the other columns are those of `FinishedRun`.
+    with the metric (`samples.jsonl#acc`); `clusters` contains the names of the questions' clusters. With
+    several outcomes the columns are ``items:NAME`` and ``clusters:NAME``, and the first one is judged.
+    `horizon` is the number of tokens at which the schedule of the run ends; the other columns are those of
+    `FinishedRun`.
 
     Args:
         file: the table.
@@ -235,13 +237,15 @@ def _check_columns(file: Path, names: Sequence[str]) -> None:
             f"{', '.join(REQUIRED)}, separated by commas"
         )
     outcomes = outcome_columns(names)
+    clusters = [cluster_column(name) for name in outcomes]
+    known = (*REQUIRED, *OPTIONAL, *RECORDED, *outcomes, *clusters)
     for name in names:
-        if name.startswith(CLUSTERS) and name not in map(cluster_column, outcomes):
+        if name.partition(":")[0] == CLUSTERS and name not in clusters:
             raise DataError(
                 f"{file}:1: {name}: there are no scores whose questions have these clusters; expected a column "
                 f"'{ITEMS}{name.removeprefix(CLUSTERS)}'"
             )
-        if name not in REQUIRED + OPTIONAL + RECORDED:
+        if name not in known:
             raise DataError(f"{file}:1: unknown column '{name}'{did_you_mean(name, REQUIRED + OPTIONAL)}")
     if len(set(names)) < len(names):
         raise DataError(f"{file}:1: a column is there twice: {', '.join(names)}")

@@ -7,6 +7,7 @@ columns.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ CLUSTERS = "clusters"
 
 def outcome_columns(names: Iterable[str]) -> list[str]:
     """The columns with scores, in their order: ``items``, or ``items:NAME`` where there are several."""
-    return [name for name in names if name == ITEMS or name.startswith(ITEMS + ":")]
+    return [name for name in names if re.fullmatch(f"{ITEMS}(:.+)?", name)]
 
 
 def cluster_column(outcome: str) -> str:

@@ -27,6 +27,7 @@ from zoo.ablate.scale.runs import (
     run_of_row,
     whole,
 )
+from zoo.ablate.scale.scores import cluster_column, outcome_columns
 from zoo.ablate.scale.speeds import read_speeds
 from zoo.ablate.tokenizers import mixed_tokenizers, tokenizers_of_runs
 from zoo.utils.errors import DataError, ZooError, did_you_mean
@@ -335,8 +336,10 @@ def _finished(
 def _exported(file: Path, columns: Mapping[str, str], cluster: str | None) -> RunTable:
     """Read a table of runs exported by W&B, MLflow or others; columns that are not named are ignored."""
     names, rows = read_rows(file)
+    outcomes = outcome_columns(dict.fromkeys((*columns, *names)))  # in the order in which they are named
+    known = (*outcomes, *map(cluster_column, outcomes), *REQUIRED, *OPTIONAL)
     for ours, theirs in columns.items():
-        if ours not in EXPORTED:
+        if ours not in known and ours not in EXPORTED:
             raise DataError(f"--columns: no column '{ours}'{did_you_mean(ours, EXPORTED)}")
         if theirs not in names:
             raise DataError(f"{file}:1: no column '{theirs}'{did_you_mean(theirs, names)}")
@@ -350,11 +353,7 @@ def _exported(file: Path, columns: Mapping[str, str], cluster: str | None) -> Ru
                     "finished "
                     "runs only"
                 )
-        mapped = {
-            ours: row[columns.get(ours, ours)]
-            for ours in REQUIRED + OPTIONAL
-            if columns.get(ours, ours) in names
-        }
+        mapped = {ours: row[columns.get(ours, ours)] for ours in known if columns.get(ours, ours) in names}
         if missing := [name for name in REQUIRED if name not in mapped]:
             raise DataError(
                 f"{file}:1: no column {', '.join(missing)}; expected --columns {missing[0]}=NAME,..., of: "
