@@ -12,7 +12,7 @@ from scipy import stats
 
 from zoo.ablate.scale.chain import claims
 from zoo.ablate.scale.document import VerdictDocument, document
-from zoo.ablate.scale.items import compare_items
+from zoo.ablate.scale.items import Scores, compare_items
 from zoo.ablate.scale.law import fit_law
 from zoo.ablate.scale.line import Line, back_test
 from zoo.ablate.scale.looks import (
@@ -365,11 +365,12 @@ def test_items_at_several_looks_share_the_error() -> None:
     assert spent_p(0.01, 5, 4, 6) == pytest.approx(0.04)
     assert spent_p(0.5, 5, 4, 6) == 1.0
 
-    def items(run: FinishedRun) -> tuple[float, ...]:
+    def items(run: FinishedRun) -> dict[str, Scores | None]:
         better = run.variant == "muon"
-        return tuple(0.06 * better + math.sin(5 * run.seed + 7 * i + 2 * better) / 3 for i in range(40))
+        scores = (0.06 * better + math.sin(5 * run.seed + 7 * i + 2 * better) / 3 for i in range(40))
+        return {"items": Scores(tuple(scores))}
 
-    table = RunTable(tuple(replace(run, items=items(run)) for run in worked_runs()))
+    table = RunTable(tuple(replace(run, outcomes=items(run)) for run in worked_runs()))
     once = judge(table, "adamw")["muon"]
     assert once.measured.items is not None
     assert 0.05 / 4 < once.measured.items.p_value < 0.05
@@ -476,7 +477,7 @@ def test_a_loss_that_does_not_fall_has_no_speedup() -> None:
 
 
 def test_one_question_is_not_judged() -> None:
-    found = odd(lambda r: {"items": (1.0,)})
+    found = odd(lambda r: {"outcomes": {"items": Scores((1.0,))}})
     assert found.measured.items is None
     assert any("items are not judged" in sentence for sentence in found.warnings)
 
@@ -516,9 +517,10 @@ def test_samples_of_the_evaluation_harness(tmp_path: Path) -> None:
     found = judge(read_runs(table), "adamw")["muon"].measured.items
     assert found is not None
     assert found.difference == pytest.approx(1.0)
-    scores, _ = read_samples(tmp_path / "adamw-0.jsonl")
-    assert scores == pytest.approx([-5.0 - q % 3 - 0.1 * q for q in range(12)])
-    assert read_samples(tmp_path / "adamw-0.jsonl", "acc")[0] == (1.0,) * 6 + (0.0,) * 6
+    assert read_samples(tmp_path / "adamw-0.jsonl").values == pytest.approx(
+        [-5.0 - q % 3 - 0.1 * q for q in range(12)]
+    )
+    assert read_samples(tmp_path / "adamw-0.jsonl", "acc").values == (1.0,) * 6 + (0.0,) * 6
     table.write_text("\n".join(rows).replace(".jsonl", ".jsonl#acc"))
     assert judge(read_runs(table), "adamw")["muon"].measured.items.difference == 0  # type: ignore[union-attr]
 

@@ -184,6 +184,14 @@ def verdict(
         str | None,
         typer.Option(help="The loss of zoo's own runs: cross_entropy (the default) or bits_per_byte."),
     ] = None,
+    item_cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="The field of a question in samples of lm-evaluation-harness (doc) that names its cluster, "
+            "such as the passage it is about.",
+        ),
+    ] = None,
     wide: Wide = False,
 ) -> None:
     """Judge runs of several sizes and budgets, whoever made them: does a gain hold, shrink or grow?"""
@@ -209,7 +217,7 @@ def verdict(
     if is_ladder(runs[0]):
         margin, looks = declared(runs[0], margin, looks)
     export = LoggerExport(names, pattern, tag, tokens_per_step)
-    table = read_table(runs, export, metric)
+    table = read_table(runs, export, metric, item_cluster)
     if aa:
         table = halved(table, baseline)
     verdicts = judge(table, baseline, margin=margin, alpha=alpha, looks=looks)
@@ -217,7 +225,7 @@ def verdict(
         from zoo.ablate.timing import measure_speeds
 
         measure_speeds(runs[0], rounds)
-        table = read_table(runs, export, metric)
+        table = read_table(runs, export, metric, item_cluster)
         verdicts = judge(table, baseline, margin=margin, alpha=alpha, looks=looks)
     written: Path | None = None
     if out is not None:

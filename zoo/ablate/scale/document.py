@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
+from zoo.ablate.scale.items import Accuracy
 from zoo.ablate.scale.line import Estimate, Prediction
+from zoo.ablate.scale.outcomes import Outcome
 from zoo.ablate.scale.presentation import sentence
 from zoo.ablate.scale.verdict import Answer, Direction, ScaleVerdict, Trend, Word, alarms
 from zoo.config.registry import Config
@@ -102,13 +104,36 @@ class CostDocument(Config):
     p_value: float
 
 
+class AccuracyDocument(Config):
+    """The share of right answers of one side, which is shown, not judged."""
+
+    mean: float = Field(description="mean over seeds")
+    sd: float = Field(description="standard deviation over seeds")
+
+
+class AccuraciesDocument(Config):
+    """The share of right answers of both sides, which is shown, not judged."""
+
+    baseline: AccuracyDocument
+    variant: AccuracyDocument
+
+
 class ItemsDocument(Config):
     """Scores of questions at the largest size, variant less baseline."""
 
+    name: str = Field(description="the column of the table: items, or items:NAME")
     difference: float
-    se: float
+    se: float = Field(description="standard error over new seeds and new questions, or new clusters of them")
     df: float
-    p_value: float
+    p_value: float | None = Field(description="of this comparison alone; null if it is not judged")
+    questions: int = Field(description="number of questions")
+    clusters: int | None = Field(
+        description="number of clusters of questions, such as passages; null: taken as independent"
+    )
+    accuracy: AccuraciesDocument | None = Field(
+        description="shown, not judged: the share of right answers, where the scores are log-probabilities "
+        "and the samples have it"
+    )
 
 
 class VariantDocument(Config):
@@ -139,7 +164,13 @@ class VariantDocument(Config):
         description="null if no size is usable, or if Huber's estimate has none"
     )
     costs: dict[str, CostDocument] = Field(description="flops and seconds, where they are known")
-    items: ItemsDocument | None
+    items: ItemsDocument | None = Field(
+        description="the first outcome that the table names, which is judged; null if it is missing or cannot "
+        "be compared"
+    )
+    described_items: tuple[ItemsDocument, ...] = Field(
+        description="the further outcomes in the order of the table, which are description, not judged"
+    )
     detectable: float | None = Field(
         description="the factor that the study finds with probability .8, at the level of a variant's first "
         "claim: alpha, shared by the variants"
@@ -227,14 +258,8 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
             cost.name: CostDocument(ln_c=cost.ln_c, half95=cost.half95, p_value=cost.p_value)
             for cost in measurement.costs
         },
-        items=None
-        if measurement.items is None
-        else ItemsDocument(
-            difference=measurement.items.difference,
-            se=measurement.items.se,
-            df=measurement.items.df,
-            p_value=measurement.items.p_value,
-        ),
+        items=None if measurement.judged_outcome is None else _items(measurement.judged_outcome, judged=True),
+        described_items=tuple(_items(outcome, judged=False) for outcome in measurement.described_outcomes),
         detectable=verdict.detectable,
         tuning_gap=measurement.gap,
         tau=measurement.tau,
@@ -257,6 +282,27 @@ def _robust(answer: Answer) -> RobustDocument:
 
 def _estimate(value: Estimate) -> EstimateDocument:
     return EstimateDocument(estimate=value.estimate, half95=value.half95, half90=value.half_width(0.9))
+
+
+def _items(outcome: Outcome, *, judged: bool) -> ItemsDocument:
+    found = outcome.difference
+    return ItemsDocument(
+        name=outcome.name,
+        difference=found.difference,
+        se=found.se,
+        df=found.df,
+        p_value=found.p_value if judged else None,
+        questions=outcome.questions,
+        clusters=outcome.clusters,
+        accuracy=_accuracies(outcome.accuracy),
+    )
+
+
+def _accuracies(sides: tuple[Accuracy, Accuracy] | None) -> AccuraciesDocument | None:
+    if sides is None:
+        return None
+    own, other = (AccuracyDocument(mean=side.mean, sd=side.sd) for side in sides)
+    return AccuraciesDocument(baseline=own, variant=other)
 
 
 def _prediction(value: Prediction | None) -> PredictionDocument | None:

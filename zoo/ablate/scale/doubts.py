@@ -27,6 +27,7 @@ NOISY = 0.07
 """Standard deviation of a run, in ln tokens, above which one run per rate is too few even for a parabola."""
 MOST_PLACES = 3
 """Largest number of rows whose places are listed one by one."""
+OTHERS = ". Of several outcomes the first that the table names is judged, and no other takes its place"
 LARGE_GAP = 2.0
 """Factor on the noise and curvature assumed in the simulations beyond which values are reported."""
 
@@ -289,10 +290,11 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
             "memorises: "
             "check with a second held-out source"
         )
-    if measurement.items is None and any(run.items is not None for run in runs):
+    if measurement.items is None and any(any(run.outcomes.values()) for run in runs):
         yield (
-            "items are not judged: that takes two seeds and two questions of both sides, at one budget of "
-            "the largest size; fewer say something of checkpoints, not of recipes"
+            "items are not judged: that takes two seeds and two questions of both sides, in two clusters if "
+            "they have some, at one budget of the largest size; fewer say something of checkpoints, not of "
+            "recipes" + OTHERS * (len(measurement.outcomes) > 1)
         )
     for what in ("flops", "seconds"):
         known = [

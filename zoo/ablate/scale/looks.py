@@ -134,18 +134,22 @@ def adjusted_p(p: float, critical: float, df: float, alpha: float) -> float:
     return min(1.0, p * alpha / of_look) if of_look else 1.0
 
 
-def spent_p(p: float, look: int, first: int, most: int) -> float:
+def spent_p(p: float, look: int, first: int, most: int | None) -> float:
     """A p-value that can be compared with the error of all looks, of a test that no critical values are for.
 
     Each look has its own part of the error, alpha (look / most)^2 less that of the looks before (Bonferroni),
-    so that it holds however the statistics of the looks depend on each other.
+    so that it holds however the statistics of the looks depend on each other. Without a maximum the k-th look
+    has alpha / (k (k + 1)); these parts sum to alpha, and their choice is ours.
 
     Args:
         p: the p-value at this look alone.
         look: number of seeds or sizes at this look.
         first: their number at the first look.
-        most: their declared maximum.
+        most: their declared maximum; None: there is none.
     """
+    if most is None:
+        k = look - first + 1
+        return min(1.0, p * k * (k + 1))
     before = look - 1 if look > first else 0
     return min(1.0, p * most**2 / (look**2 - before**2))
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import stats
 
-from zoo.ablate.scale.items import ItemDifference, compare_items
+from zoo.ablate.scale.items import ItemDifference
 from zoo.ablate.scale.law import Law, fit_law
 from zoo.ablate.scale.line import FEWEST_SIZES, Estimate, Line
-from zoo.ablate.scale.runs import FinishedRun, cells
+from zoo.ablate.scale.outcomes import Outcome, compare_outcome
+from zoo.ablate.scale.runs import cells
 from zoo.ablate.scale.speedup import Cells, SizeSpeedup, size_speedup
 from zoo.ablate.scale.tuned import TunedSize
 from zoo.ablate.scale.tuning import tuning_gap
@@ -21,8 +21,6 @@ from zoo.ablate.statistics import LEVEL
 
 PAIRED_FLOPS = 1.25
 """Largest factor between the FLOPs per token of two sides' sizes that are compared."""
-SAME_BUDGET = 0.01
-"""Relative difference below which budgets of two sides count as equal."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,8 @@ class VariantMeasurement:
         costs: the speed-up in FLOPs and in seconds, where they are known.
         rounds: number of interleaved rounds in which the seconds were measured; 0: they are those of the
             runs.
-        items: the scores of questions at the largest size, if they are known.
+        outcomes: the scores of questions at the largest size, by the name of the outcome, in the order in
+            which the table names them; None where they cannot be compared.
         gap: without a line, the standard deviation of ln c at the largest size by tuning alone; None if the
             runs do not show how the rates were chosen.
         critical: the critical value of |t| if sizes or, without a line, seeds are added until a decision;
@@ -117,12 +116,30 @@ class VariantMeasurement:
     law: Law | None = None
     costs: list[CurrencySpeedup] = field(default_factory=list)
     rounds: int = 0
-    items: ItemDifference | None = None
+    outcomes: Mapping[str, Outcome | None] = field(default_factory=dict)
     gap: float | None = None
     critical: float | None = None
     level: float = LEVEL
     tau: float | None = None
     kappa: float | None = None
+
+    @property
+    def judged_outcome(self) -> Outcome | None:
+        """The first outcome that the table names, which is judged; others are description.
+
+        None if the table has no scores, or the first outcome cannot be compared: no other takes its place.
+        """
+        return next(iter(self.outcomes.values()), None)
+
+    @property
+    def described_outcomes(self) -> list[Outcome]:
+        """The further outcomes that could be compared."""
+        return [outcome for outcome in [*self.outcomes.values()][1:] if outcome is not None]
+
+    @property
+    def items(self) -> ItemDifference | None:
+        """The difference in the scores that are judged."""
+        return None if self.judged_outcome is None else self.judged_outcome.difference
 
     @property
     def beyond(self) -> list[UnusedSize]:
@@ -185,7 +202,7 @@ def measure(
         measurement.law = fit_law({n: c[0] for n, c in both.items()}, {n: c[1] for n, c in both.items()})
     else:
         measurement.gap = gap_of_tuning(measurement.pairs[usable[-1].params], usable[-1], measurement.tau)
-    measurement.items = _items(measurement.pairs[usable[-1].params])
+    measurement.outcomes = _outcomes(measurement.pairs[usable[-1].params])
     return measurement
 
 
@@ -214,6 +231,13 @@ def _add_size(measurement: VariantMeasurement, params: float, pair: SizePair) ->
         measurement.left_out.append(
             UnusedSize(params, f"losses hardly overlap: the factor is {bound} x", True)
         )
+
+
+def _outcomes(pair: SizePair) -> dict[str, Outcome | None]:
+    """The scores of questions in every outcome that the table names."""
+    sides = [side.compared for side in pair.sides]
+    names = dict.fromkeys(name for side in sides for run in side for name in run.outcomes)
+    return {name: compare_outcome(name, *sides) for name in names}
 
 
 def _paired(
@@ -380,31 +404,3 @@ def _at_largest(measurement: VariantMeasurement, largest: SizeSpeedup) -> tuple[
         value: Estimate = measurement.line.largest
         return value.estimate, value.half95, value.binding[1]
     return largest.ln_c, measurement.half_alone(), largest.seeds - 1
-
-
-def common_budget(ours: AbstractSet[float], theirs: AbstractSet[float]) -> tuple[float, float] | None:
-    """The longest budget that both sides have, equal to a hundredth, as the number of each side."""
-    pairs = [(a, b) for a in ours for b in theirs if abs(b / a - 1) < SAME_BUDGET]
-    return max(pairs, default=None)
-
-
-def _items(pair: SizePair) -> ItemDifference | None:
-    """Compare the scores of questions at the longest common budget of both sides.
-
-    Returns:
-        The difference; None with one seed or one question, or if the sides have no common budget.
-    """
-    asked: list[set[float]] = [
-        {run.tokens for run in side.compared if run.items is not None} for side in pair.sides
-    ]
-    tokens = common_budget(*asked)
-    if tokens is None:
-        return None
-    scores = [_scores(side.compared, budget) for side, budget in zip(pair.sides, tokens, strict=True)]
-    if min(map(len, scores)) < 2 or len(scores[0][0]) < 2:
-        return None
-    return compare_items(np.array(scores[0]), np.array(scores[1]))
-
-
-def _scores(runs: Sequence[FinishedRun], tokens: float) -> list[tuple[float, ...]]:
-    return [run.items for run in runs if run.items is not None and run.tokens == tokens]

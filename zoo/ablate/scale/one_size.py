@@ -63,7 +63,12 @@ def p_value(measurement: VariantMeasurement, alpha: float, looks: Looks) -> floa
         p = adjusted_p(p, measurement.critical, size.seeds - 1, alpha)
     elif looks.anytime:
         p, _ = anytime_p_so_far(_ts(measurement))
-    return 1.0 if _within_tuning(measurement) else p
+    return 1.0 if is_within_tuning(size.ln_c, measurement) else p
+
+
+def is_within_tuning(ln_c: float, measurement: VariantMeasurement) -> bool:
+    """Whether tuning alone makes such a difference at one size; on a line it is in the sizes' scatter."""
+    return measurement.gap is not None and abs(ln_c) <= GAPS * measurement.gap
 
 
 def quantile_of_claims(measurement: VariantMeasurement, looks: Looks, alpha: float, share: float) -> float:
@@ -145,12 +150,7 @@ def is_futile(measurement: VariantMeasurement, margin: float | None, alpha: floa
     size = measurement.usable[-1]
     at_the_end = abs(size.ln_c) + looks.critical_value(looks.max_seeds, alpha) * gap
     never_equal = margin is None or at_the_end > margin
-    return size.seeds >= enough and _within_tuning(measurement) and never_equal
-
-
-def _within_tuning(measurement: VariantMeasurement) -> bool:
-    """Whether tuning alone makes such a difference."""
-    return measurement.gap is not None and abs(measurement.usable[-1].ln_c) <= GAPS * measurement.gap
+    return size.seeds >= enough and is_within_tuning(size.ln_c, measurement) and never_equal
 
 
 def _saturation(measurement: VariantMeasurement) -> float | None:

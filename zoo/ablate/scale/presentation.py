@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from zoo.ablate.scale.items import ItemDifference
+from zoo.ablate.scale.items_table import difference_column, difference_text, items_table, with_interval
 from zoo.ablate.scale.line import Estimate, Prediction
-from zoo.ablate.scale.measure import SizePair, UnusedSize, VariantMeasurement, common_budget
+from zoo.ablate.scale.measure import SizePair, UnusedSize, VariantMeasurement
+from zoo.ablate.scale.outcomes import common_budget
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.speedup import exp
 from zoo.ablate.scale.verdict import ScaleVerdict
@@ -50,7 +51,7 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         return (
             f"{name}: {verdict.word} than {baseline}{less}. At {size}, the only size judged, it needs "
             f"{factor_text(factor(sign * largest.ln_c, half))} {more} tokens."
-            + "".join(f" {part}" for part in _not_judged(verdict))
+            + "".join(f" {part}" for part in (*_not_judged(verdict), *_further(verdict, size)))
             + _level_text(verdict)
         )
     size = format_count(largest.params)
@@ -68,14 +69,19 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
     if verdict.predicted is not None:
         twice = factor(sign * verdict.predicted.estimate, verdict.predicted.half95)
         parts.append(f"At {format_count(2 * largest.params)} expect {factor_text(twice)}.")
+    parts += _further(verdict, size)
+    return " ".join(part for part in parts if part) + _level_text(verdict)
+
+
+def _further(verdict: ScaleVerdict, size: str) -> Iterator[str]:
+    """Sentences on FLOPs, seconds and items at the largest size."""
     for cost in verdict.measured.costs:
         name = "FLOPs" if cost.name == "flops" else cost.name.capitalize()
         found = factor_text(factor(cost.ln_c, cost.half95))
-        parts.append(f"{name}: {found} at {size}{_if_worse(verdict, cost.name)}.")
-    if verdict.measured.items is not None:
-        found = _difference_text(_of_items(verdict.measured.items))
-        parts.append(f"Items: {found} at {size}{_if_worse(verdict, 'items')}.")
-    return " ".join(part for part in parts if part) + _level_text(verdict)
+        yield f"{name}: {found} at {size}{_if_worse(verdict, cost.name)}."
+    if (outcome := verdict.measured.judged_outcome) is not None:
+        found = difference_text(with_interval(outcome.difference))
+        yield f"{outcome.title}: {found} at {size}{_if_worse(verdict, 'items')}."
 
 
 def _not_judged(verdict: ScaleVerdict) -> Iterator[str]:
@@ -87,8 +93,11 @@ def _not_judged(verdict: ScaleVerdict) -> Iterator[str]:
 
 def _level_text(verdict: ScaleVerdict) -> str:
     """The level of the intervals as a further sentence; empty if it is the usual one."""
-    level = verdict.measured.level
-    others = "" if verdict.line is None else f", those of predictions and items {format_level(LEVEL)}"
+    level, others = verdict.measured.level, ""
+    if verdict.line is not None:
+        others = f", those of predictions and items {format_level(LEVEL)}"
+    elif verdict.measured.items is not None:
+        others = f", that of items {format_level(LEVEL)}"
     return "" if level == LEVEL else f" Intervals: {format_level(level)}{others}."
 
 
@@ -225,26 +234,15 @@ def _factor_column(title: str) -> Column:
     return Column(title, factor_text, parts=tuple(title + part for part in FACTOR_PARTS))
 
 
-def _of_items(items: ItemDifference) -> Factor:
-    """The difference of the scores with the ends of its interval."""
-    half = items.half_width()
-    return items.difference, items.difference - half, items.difference + half
-
-
-def _difference_text(value: Factor) -> str:
-    """A difference with its interval as text: +0.293 (+0.256 to +0.330)."""
-    return f"{value[0]:+.3f} ({value[1]:+.3f} to {value[2]:+.3f})"
-
-
 def _percent(value: float) -> str:
     return f"{round(value, 3) + 0.0:+.1%}"  # no -0.0 %
 
 
 def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
     """One row per variant."""
+    several = any(len(verdict.measured.outcomes) > 1 for verdict in verdicts.values())
     asked = any(verdict.measured.items is not None for verdict in verdicts.values())
-    scores = Column("items", _difference_text, parts=tuple("items" + part for part in FACTOR_PARTS))
-    items = [scores] if asked else []
+    items = [difference_column("items")] if asked else []
     other = other_levels(verdicts)
     columns = [
         Column("variant", align_right=False),
@@ -281,6 +279,7 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
         "and its longest common budget, in nats, below 0 is better. FLOPs and seconds: the factor at the "
         "largest size in that currency. "
         + ("Items: the difference of the mean scores there, above 0 is better. " if asked else "")
+        + ("Of several outcomes they are the first that the table names. " if several else "")
         + "Sizes by themselves, trend, drift and predictions are description; "
         "the word is judged.",
         drop=(
@@ -313,7 +312,7 @@ def _verdict_row(verdict: ScaleVerdict, asked: bool, other: bool) -> list[object
         None if largest is None else _loss_difference(measurement.pairs[largest.params]),
         costs.get("flops"),
         costs.get("seconds"),
-        *([measurement.items and _of_items(measurement.items)] if asked else []),
+        *([measurement.items and with_interval(measurement.items)] if asked else []),
         len(measurement.usable),
         len(compared),
         sum(seconds) / 3600 if seconds else None,
@@ -454,6 +453,7 @@ def tables(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[Table]:
     measured = {name: verdict.measured for name, verdict in verdicts.items()}
     every = [
         verdict_table(verdicts, baseline),
+        items_table(verdicts, baseline),
         size_table(verdicts),
         tuning_table(measured, baseline),
         law_table(verdicts),

@@ -7,11 +7,19 @@ import io
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from zoo.ablate.scale.samples import SUFFIX, read_samples
+from zoo.ablate.scale.items import Scores
+from zoo.ablate.scale.scores import (
+    CLUSTERS,
+    ITEMS,
+    check_outcomes,
+    cluster_column,
+    outcome_columns,
+    read_outcomes,
+)
 from zoo.ablate.scale.speeds import Speeds
 from zoo.ablate.scale.speedup import Cells
 from zoo.utils.errors import DataError, did_you_mean
@@ -19,7 +27,7 @@ from zoo.utils.files import JSON_BYTES, read_text
 
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = (
-    *("rate", "flops", "seconds", "items", "horizon", "trunk", "data", "passes", "overlap", "spikes"),
+    *("rate", "flops", "seconds", ITEMS, "horizon", "trunk", "data", "passes", "overlap", "spikes"),
     *("parameters", "configured_rate"),
 )
 COUNTS = ("size", "tokens", "horizon", "parameters")
@@ -53,8 +61,8 @@ class FinishedRun:
         rate: learning rate.
         flops: floating point operations of the whole run.
         seconds: training time of the whole run.
-        items: the score of every question, in the same order in all runs.
-        questions: a fingerprint of the questions; empty: it is not known.
+        outcomes: the scores of questions by the name of the outcome, in the order in which the table names
+            them; None where this run has none.
         tuning: whether the run was used to choose the rate; None: it is not known, and inferred from the
             table.
         trunk: name of the shared run from which a branch was cooled down.
@@ -75,7 +83,7 @@ class FinishedRun:
     rate: float | None = None
     flops: float | None = None
     seconds: float | None = None
-    items: tuple[float, ...] | None = None
+    outcomes: Mapping[str, Scores | None] = field(default_factory=dict)
     trunk: str = ""
     data: str = ""
     passes: float | None = None
@@ -83,7 +91,6 @@ class FinishedRun:
     spikes: int = 0
     place: str = ""
     disturbed: bool = False
-    questions: str = ""
     tuning: bool | None = None
     parameters: float | None = None
 
@@ -118,13 +125,19 @@ def cells(runs: Iterable[FinishedRun]) -> dict[float, Cells]:
     return dict(sizes)
 
 
-def read_runs(file: Path) -> RunTable:
+def read_runs(file: Path, cluster: str | None = None) -> RunTable:
     """Read a CSV of runs: variant, size, tokens, seed, loss and any of the columns `OPTIONAL`.
 
     Numbers of the columns `COUNTS` may end in K, M or B. `items` contains the scores of all questions, at
     most 1 each, separated by blanks, or the name of a file of samples, relative to the table and optionally
-    with the metric (`samples.jsonl#acc`). `horizon` is the number of tokens at which the schedule of the run
-    ends; the other columns are those of `FinishedRun`.
+    with the metric (`samples.jsonl#acc`); `clusters` contains the names of the questions' clusters. With
+    several outcomes the columns are ``items:NAME`` and ``clusters:NAME``, and the first one is judged.
+    `horizon` is the number of tokens at which the schedule of the run ends; the other columns are those of
+    `FinishedRun`.
+
+    Args:
+        file: the table.
+        cluster: the field of the questions in files of samples that names their cluster.
 
     Raises:
         DataError: The file cannot be read, a column is missing or unknown, a value is no number or out of
@@ -132,7 +145,7 @@ def read_runs(file: Path) -> RunTable:
     """
     names, rows = read_rows(file)
     _check_columns(file, names)
-    runs = [run_of_row(f"{file}:{line}", row, file.parent) for line, row in rows]
+    runs = [run_of_row(f"{file}:{line}", row, file.parent, cluster) for line, row in rows]
     if not runs:
         raise DataError(f"{file}: no rows; expected one per run")
     check_names(file, rows)
@@ -168,7 +181,7 @@ def check_runs(runs: Sequence[FinishedRun]) -> None:
 
     Raises:
         DataError: A run occurs twice with different results, two sizes of a variant are nearly the same,
-            or runs have scores of different numbers of items.
+            or runs have scores of different items.
     """
     seen: dict[tuple[str, float, float, int, float | None], FinishedRun] = {}
     for run in runs:
@@ -190,15 +203,9 @@ def check_runs(runs: Sequence[FinishedRun]) -> None:
             rates = {run.rate for run in here if run.rate is not None}
             _require_apart(f"{what}: rates", rates, "of one rate", SAME_RATE)
             _check_size(what, here)
-    counts = {len(run.items): run.place for run in runs if run.items is not None}
-    if len(counts) > 1:
-        places = ", ".join(f"{count} at {place}" for count, place in counts.items())
-        raise DataError(f"items: different numbers of scores ({places}); expected the same items in each run")
-    asked = {run.questions: run.place for run in runs if run.items is not None}
-    if len(asked) > 1:
-        raise DataError(
-            f"items: other questions at {' than at '.join(asked.values())}; expected the same in each run"
-        )
+    for name in dict.fromkeys(name for run in runs for name in run.outcomes):
+        found = [(run.place, run.outcomes.get(name)) for run in runs]
+        check_outcomes(name, [(place, scores) for place, scores in found if scores is not None])
 
 
 def _require_apart(what: str, values: set[float], runs: str, same: float = SAME_SIZE) -> None:
@@ -236,8 +243,16 @@ def _check_columns(file: Path, names: Sequence[str]) -> None:
             f"{file}:1: no column {', '.join(missing)} in {','.join(names)!r}; expected "
             f"{', '.join(REQUIRED)}, separated by commas"
         )
+    outcomes = outcome_columns(names)
+    clusters = [cluster_column(name) for name in outcomes]
+    known = (*REQUIRED, *OPTIONAL, *RECORDED, *outcomes, *clusters)
     for name in names:
-        if name not in REQUIRED + OPTIONAL + RECORDED:
+        if name.partition(":")[0] == CLUSTERS and name not in clusters:
+            raise DataError(
+                f"{file}:1: {name}: there are no scores whose questions have these clusters; expected a column "
+                f"'{ITEMS}{name.removeprefix(CLUSTERS)}'"
+            )
+        if name not in known:
             raise DataError(f"{file}:1: unknown column '{name}'{did_you_mean(name, REQUIRED + OPTIONAL)}")
     if len(set(names)) < len(names):
         raise DataError(f"{file}:1: a column is there twice: {', '.join(names)}")
@@ -304,13 +319,14 @@ def number_of(
     return value
 
 
-def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
+def run_of_row(place: str, row: dict[str, str], folder: Path, cluster: str | None = None) -> FinishedRun:
     """Parse a run from the texts of its columns.
 
     Args:
         place: place of the row.
         row: text by column.
         folder: the folder that names of files are relative to.
+        cluster: the field of the questions in files of samples that names their cluster.
 
     Raises:
         DataError: A value is no number, or out of range, or a file of samples cannot be read.
@@ -341,7 +357,6 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
         overlap = number("overlap", lambda v: 0 <= v <= 1, "a share, between 0 and 1")
     if row.get("spikes", "").strip():
         spikes = number("spikes", whole, "an integer of at least 0")
-    items, questions = _items(place, row.get("items", "").strip(), folder)
     variant = row["variant"].strip()
     if not variant:
         raise DataError(f"{place}: variant: empty; expected a name")
@@ -356,44 +371,15 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
         positive("rate") or positive("configured_rate"),
         positive("flops"),
         positive("seconds"),
-        items,
+        read_outcomes(place, row, folder, cluster),
         row.get("trunk", "").strip(),
         row.get("data", "").strip(),
         positive("passes"),
         overlap,
         int(spikes or 0),
         place,
-        questions=questions,
         parameters=positive("parameters"),
     )
-
-
-def _items(place: str, text: str, folder: Path) -> tuple[tuple[float, ...] | None, str]:
-    """The scores of questions, and a fingerprint of the questions; None and "" without scores."""
-    name, _, metric = text.partition("#")
-    questions = ""
-    items: tuple[float, ...] | None
-    if name.endswith(SUFFIX):
-        try:
-            items, questions = read_samples(folder / name, metric or None)
-        except DataError as error:
-            raise DataError(f"{place}: items: {error}") from error
-    else:
-        try:
-            items = tuple(float(score) for score in text.split()) or None
-        except ValueError as error:
-            raise DataError(
-                f"{place}: items: {error}; expected numbers separated by blanks, or a file of samples "
-                f"({SUFFIX})"
-            ) from error
-    if items and not all(map(math.isfinite, items)):
-        raise DataError(f"{place}: items: not all scores are finite; expected a number per question")
-    if items and max(items) > 1:
-        raise DataError(
-            f"{place}: items: value {max(items):g}: expected scores of at most 1, such as log-probabilities, "
-            "or 0 and 1 for wrong and right"
-        )
-    return items, questions
 
 
 def parse_count(text: str) -> float:

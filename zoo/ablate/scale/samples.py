@@ -7,33 +7,53 @@ chance, and progress shows in the log-probability long before it shows in the ac
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
 
-from zoo.utils.errors import DataError
+from zoo.ablate.scale.items import Scores
+from zoo.utils.errors import DataError, did_you_mean
 from zoo.utils.files import TEXT_BYTES, parse_json, read_text
 from zoo.utils.untyped import JsonObject
 
 SUFFIX = ".jsonl"
 
 
-def read_samples(file: Path, metric: str | None = None) -> tuple[tuple[float, ...], str]:
+ACCURACY = "acc"
+"""The metric of the harness that is 1 for a right answer and 0 for a wrong one."""
+
+
+class _Sample(NamedTuple):
+    """The hash of a question, its score, the name of its cluster, and whether the answer is right."""
+
+    text: str
+    score: float
+    cluster: str
+    right: float | None
+
+
+def read_samples(file: Path, metric: str | None = None, cluster: str | None = None) -> Scores:
     """The scores of one run.
 
     Args:
         file: samples_TASK_DATE.jsonl, a line per question.
         metric: metric of the task, such as acc; None: the log-probability of the answer if there are choices,
             otherwise the first metric of the task.
+        cluster: field of a question (`doc`), such as passage; questions with the same value are a cluster.
+            None: questions are independent.
 
     Returns:
-        The score of every question in the order of their numbers, and a fingerprint of the questions. For a
-        task with several filters, the scores are those of the first one.
+        The scores in the order of the questions' numbers. For a task with several filters they are those of
+        the first one.
 
     Raises:
-        DataError: The file cannot be read or was not written by the harness, there is no such metric, a
-            question occurs twice, or a score is no finite number.
+        DataError: The file cannot be read or was not written by the harness, there is no such metric or
+            field, a question occurs twice, or a score is no finite number.
     """
-    scores: dict[int, tuple[str, float]] = {}
+    samples: dict[int, _Sample] = {}
     first_filter: object = None
     for number, line in enumerate(read_text(file, TEXT_BYTES, DataError).splitlines(), 1):
         place = f"{file}:{number}"
@@ -44,17 +64,43 @@ def read_samples(file: Path, metric: str | None = None) -> tuple[tuple[float, ..
             raise DataError(
                 f"{place}: no doc_id, doc_hash and filter; expected samples of lm-evaluation-harness"
             ) from error
-        first_filter = chosen if not scores else first_filter
+        first_filter = chosen if not samples else first_filter
         if chosen != first_filter:
             continue
-        if question in scores:
+        if question in samples:
             raise DataError(f"{place}: question {question} is there twice; expected the samples of one run")
-        scores[question] = text, _score(place, sample, metric)
-    if not scores:
+        group = "" if cluster is None else _cluster(place, sample, cluster)
+        right = _right(place, sample) if metric is None else None
+        samples[question] = _Sample(text, _score(place, sample, metric), group, right)
+    if not samples:
         raise DataError(f"{file}: no samples; expected a line per question")
-    ordered = [scores[question] for question in sorted(scores)]
-    digest = hashlib.sha256(" ".join(text for text, _ in ordered).encode()).hexdigest()
-    return tuple(score for _, score in ordered), digest
+    ordered = [samples[question] for question in sorted(samples)]
+    right = [sample.right for sample in ordered if sample.right is not None]
+    return Scores(
+        tuple(sample.score for sample in ordered),
+        hashlib.sha256(" ".join(sample.text for sample in ordered).encode()).hexdigest(),
+        () if cluster is None else numbered(sample.cluster for sample in ordered),
+        fmean(right) if len(right) == len(ordered) else None,
+    )
+
+
+def numbered(names: Iterable[str]) -> tuple[int, ...]:
+    """The number of each name, from 0 in the order of appearance."""
+    numbers: dict[str, int] = {}
+    return tuple(numbers.setdefault(name, len(numbers)) for name in names)
+
+
+def _cluster(place: str, sample: JsonObject, field: str) -> str:
+    """The value of a field of the question, as text."""
+    question = sample.get("doc")
+    if not isinstance(question, dict):
+        raise DataError(f"{place}: no `doc`, whose field '{field}' names the cluster of the question")
+    if field not in question:
+        raise DataError(
+            f"{place}: doc: no field '{field}'{did_you_mean(field, question)}; expected one of "
+            f"{', '.join(map(str, question))}"
+        )
+    return json.dumps(question[field], sort_keys=True)
 
 
 def _score(place: str, sample: JsonObject, metric: str | None) -> float:
@@ -67,6 +113,17 @@ def _score(place: str, sample: JsonObject, metric: str | None) -> float:
             known = f"one of {', '.join(map(str, metrics))}" if metrics else "samples with `metrics`"
             raise DataError(f"{place}: no metric '{name}'; expected {known}")
         value = sample[name]
+    return _number(place, value)
+
+
+def _right(place: str, sample: JsonObject) -> float | None:
+    """Whether the answer is right; None if the sample does not say so, or its score is no log-probability."""
+    known = ACCURACY in (sample.get("metrics") or ()) and ACCURACY in sample
+    return _number(place, sample[ACCURACY]) if known and _log_probability(sample) is not None else None
+
+
+def _number(place: str, value: object) -> float:
+    """A finite number, which the harness writes as such, as text or as a truth value."""
     try:
         score = float(value if isinstance(value, bool) else str(value))
     except ValueError:

@@ -27,6 +27,7 @@ from zoo.ablate.scale.runs import (
     run_of_row,
     whole,
 )
+from zoo.ablate.scale.scores import cluster_column, outcome_columns
 from zoo.ablate.scale.speeds import read_speeds
 from zoo.ablate.tokenizers import mixed_tokenizers, tokenizers_of_runs
 from zoo.utils.errors import DataError, ZooError, did_you_mean
@@ -71,7 +72,10 @@ class LoggerExport:
 
 
 def read_table(
-    paths: Sequence[Path], export: LoggerExport | None = None, metric: str | None = None
+    paths: Sequence[Path],
+    export: LoggerExport | None = None,
+    metric: str | None = None,
+    item_cluster: str | None = None,
 ) -> RunTable:
     """Read runs.
 
@@ -81,6 +85,8 @@ def read_table(
         export: the settings for exports of other loggers.
         metric: the loss by which runs of zoo are compared, one of `zoo.utils.measures.LOSSES`; None: the
             sweep's, or the cross entropy.
+        item_cluster: the field of the questions in files of samples that names their cluster; None: questions
+            are independent.
 
     Raises:
         ZooError: A file cannot be read, its runs contradict each other, no run has recorded the metric, or an
@@ -101,7 +107,8 @@ def read_table(
         table = _folders(paths, metric)
     else:
         _require_one(paths, "a table of runs")
-        table = read_runs(first) if export.columns is None else _exported(first, export.columns)
+        columns = export.columns
+        table = read_runs(first, item_cluster) if columns is None else _exported(first, columns, item_cluster)
     used = {
         "--columns": first.is_file() and export.pattern is None,
         "--tag": export.pattern is not None and any(path.is_dir() for path in paths),
@@ -113,10 +120,16 @@ def read_table(
     }
     used["--tokens-per-step"] = export.pattern is not None
     given["--metric"], used["--metric"] = metric, first.is_dir() and export.pattern is None
+    given["--item-cluster"], used["--item-cluster"] = item_cluster, _has_samples(table)
     for option, value in given.items():
         if value is not None and not used[option]:
             raise DataError(f"{option}: has no effect on {first}")
     return table
+
+
+def _has_samples(table: RunTable) -> bool:
+    """Whether scores of questions were read from files of samples."""
+    return any(scores and scores.questions for run in table.runs for scores in run.outcomes.values())
 
 
 def _require_one(paths: Sequence[Path], what: str) -> None:
@@ -320,11 +333,13 @@ def _finished(
     )
 
 
-def _exported(file: Path, columns: Mapping[str, str]) -> RunTable:
+def _exported(file: Path, columns: Mapping[str, str], cluster: str | None) -> RunTable:
     """Read a table of runs exported by W&B, MLflow or others; columns that are not named are ignored."""
     names, rows = read_rows(file)
+    outcomes = outcome_columns(dict.fromkeys((*columns, *names)))  # in the order in which they are named
+    known = (*outcomes, *map(cluster_column, outcomes), *REQUIRED, *OPTIONAL)
     for ours, theirs in columns.items():
-        if ours not in EXPORTED:
+        if ours not in known and ours not in EXPORTED:
             raise DataError(f"--columns: no column '{ours}'{did_you_mean(ours, EXPORTED)}")
         if theirs not in names:
             raise DataError(f"{file}:1: no column '{theirs}'{did_you_mean(theirs, names)}")
@@ -338,17 +353,13 @@ def _exported(file: Path, columns: Mapping[str, str]) -> RunTable:
                     "finished "
                     "runs only"
                 )
-        mapped = {
-            ours: row[columns.get(ours, ours)]
-            for ours in REQUIRED + OPTIONAL
-            if columns.get(ours, ours) in names
-        }
+        mapped = {ours: row[columns.get(ours, ours)] for ours in known if columns.get(ours, ours) in names}
         if missing := [name for name in REQUIRED if name not in mapped]:
             raise DataError(
                 f"{file}:1: no column {', '.join(missing)}; expected --columns {missing[0]}=NAME,..., of: "
                 f"{', '.join(names)}"
             )
-        runs.append(run_of_row(place, mapped, file.parent))
+        runs.append(run_of_row(place, mapped, file.parent, cluster))
     if not runs:
         raise DataError(f"{file}: no rows; expected one per run")
     _require_one_row_per_run(file, names, rows, columns)

@@ -321,15 +321,33 @@ def _claims(measurement: VariantMeasurement, alpha: float, looks: Looks) -> list
         if looks.sizes:
             return []  # the error is spent on looks at the line
         p = one_size.p_value(measurement, alpha, looks)
-        return [] if p is None else [("largest", p)]
+        return [] if p is None else [("largest", p), *_further_claims(measurement, looks)]
     line = measurement.line
     chain = [("middle", line.middle.p_over_looks(alpha)), ("largest", line.largest.p_over_looks(alpha))]
+    return chain + _further_claims(measurement, looks)
+
+
+def _further_claims(measurement: VariantMeasurement, looks: Looks) -> list[tuple[str, float]]:
+    """The claims behind those in tokens: items, then seconds."""
+    chain = []
     if measurement.items is not None:
-        p = measurement.items.p_value
-        if looks.sizes:
-            p = spent_p(p, len(line.x), FEWEST_SIZES, len(_declared(measurement, looks.sizes)))
-        chain.append(("items", p))
-    return chain + [(cost.name, cost.p_value) for cost in measurement.costs if cost.name == "seconds"]
+        chain.append(("items", _over_looks(measurement.items.p_value, measurement, looks)))
+    for cost in measurement.costs:
+        if cost.name == "seconds":
+            chain.append(
+                (cost.name, 1.0 if one_size.is_within_tuning(cost.ln_c, measurement) else cost.p_value)
+            )
+    return chain
+
+
+def _over_looks(p: float, measurement: VariantMeasurement, looks: Looks) -> float:
+    """A p-value of items that takes the earlier looks at a study into account, see `spent_p`."""
+    if measurement.critical is None:
+        return p
+    if measurement.line is None:
+        return spent_p(p, measurement.usable[-1].seeds, FIRST_LOOK, looks.max_seeds)
+    declared_sizes = _declared(measurement, looks.sizes)
+    return spent_p(p, len(measurement.line.x), FEWEST_SIZES, len(declared_sizes))
 
 
 def _too_early(measurement: VariantMeasurement, alpha: float, looks: Looks) -> str:
