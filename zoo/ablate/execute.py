@@ -235,6 +235,7 @@ class _Execution:
             keys=sweep.tune.keys,
             rule=describe_rule(sweep.tune, sweep.measure),
             random=sweep.tune.random is not None,
+            drawn=sweep.tune.drawn,
         )
         manifest = Manifest(
             name=sweep.name,
