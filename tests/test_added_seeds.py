@@ -114,7 +114,7 @@ def test_a_seed_is_added_to_all_sides_until_every_word_is_decided(tmp_path: Path
 
     def words(most: int) -> dict[str, str]:
         kept = [run for run in order if run.config.seed % 1000 < most or "tune" in run.phases]
-        looked = judge_table(table_of(kept, outcomes), "base", looks=Looks(max_seeds=8))
+        looked = judge_table(table_of(sweep, kept, outcomes), "base", looks=Looks(max_seeds=8))
         return {name: verdict.word for name, verdict in looked.items()}
 
     assert words(count) == {"base again": "undecided", "base planted": "faster"}
@@ -142,7 +142,7 @@ def test_seeds_end_where_they_only_sharpen_the_error_of_tuning(tmp_path: Path) -
     order, outcomes = trained(sweep, lambda run: loss(run, 0.001, shared=0.1))
     name = "schedule.warmup=30"
     assert seeds(order)[name] == [0, 1, 2]
-    found = judge_table(table_of(order, outcomes), sweep.baseline, looks=Looks(max_seeds=8))[name]
+    found = judge_table(table_of(sweep, order, outcomes), sweep.baseline, looks=Looks(max_seeds=8))[name]
     assert found.word == "undecided" and found.futile
     assert "a stop for futility" in found.warnings[0]
 

@@ -8,73 +8,28 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
+from simulated_ladders import load, table, trained
 
 from zoo.ablate.amount import of_size
-from zoo.ablate.execute import planner_of
 from zoo.ablate.ladder import LadderSize
 from zoo.ablate.ladder_estimate import _shapes, decision_of, detected_shares, estimate_ladder
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.rate_search import bracket, chosen_rate, search
 from zoo.ablate.scale.line import Estimate
-from zoo.ablate.scale.runs import FinishedRun, RunTable, format_count
+from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.simulate import Design, Faults
 from zoo.ablate.scale.speeds import read_speeds
 from zoo.ablate.scale.verdict import judge
-from zoo.ablate.sweep import Sweep, load_sweep
+from zoo.ablate.sweep import Sweep
 from zoo.ablate.timing import measure_speeds
 from zoo.commands.cli import main
 from zoo.config.yaml import dump_yaml
-from zoo.run.job import Job
 from zoo.utils.errors import ConfigError, DataError
 
-ROOT = Path(__file__).parents[1]
 RATES = [1e-3, 2e-3, 4e-3, 8e-3, 16e-3]
-
-
-def load(folder: Path, **changes: Any) -> Sweep:
-    """The shipped check, in a folder of its own."""
-    file = folder / "ladder.yaml"
-    file.write_text(dump_yaml({"extends": str(ROOT / "configs/sweeps/ladder-check.yaml"), **changes}))
-    return load_sweep(file, out=folder / "sweeps")
-
-
-def true_loss(sweep: Sweep, run: PlannedRun) -> float:
-    """A law with an optimal rate that falls as N^-.25; its noise follows from the run's id."""
-    job = Job.of(run.config)
-    (size,) = [size for size in sweep.ladder if size.params == run.params]
-    tokens = float(run.steps * size.sides[0].per_step)
-    off = math.log(job.optimizer.lr / (5e-3 * (run.params / 1e5) ** -0.25))
-    noise = 0.02 * np.random.default_rng(list(run.id.encode())).standard_normal()
-    tokens *= math.exp(noise - 0.24 * off**2)
-    return float(0.45 + 0.25 * (run.params / 1e6) ** -0.3 + 0.8 * (tokens / 1e6) ** -0.3)
-
-
-def trained(sweep: Sweep, most: int = 100_000) -> tuple[list[PlannedRun], dict[str, Outcome]]:
-    """All runs in the order in which they are due, and their outcomes."""
-    planner = planner_of(sweep)
-    outcomes: dict[str, Outcome] = {}
-    order: list[PlannedRun] = []
-    while len(order) < most:
-        plan = planner.plan(outcomes)
-        due = [run for run in plan.runs if run.id not in outcomes]
-        if not due:
-            break
-        outcomes[due[0].id] = Outcome(due[0].steps, {due[0].steps: true_loss(sweep, due[0])}, ended=True)
-        order.append(due[0])
-    return order, outcomes
-
-
-def table(order: list[PlannedRun], outcomes: dict[str, Outcome]) -> RunTable:
-    rows = []
-    for run in order:
-        rate = run.point.get("optimizer.lr")
-        loss = outcomes[run.id].losses[run.steps]
-        rows.append(FinishedRun(run.variant, run.params, run.tokens, run.config.seed, loss, rate))
-    return RunTable(tuple(rows))
 
 
 @pytest.fixture(scope="module")
@@ -279,10 +234,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "margin": ({"scale": {"margin": 1.0}}, "margin"),
     "planted": ({"scale": {"planted": 0.9}}, "planted"),
     "unequal factors": ({"tune": {"grid": {"optimizer.lr": [1e-3, 2e-3, 5e-3]}}}, "rise by equal factors"),
-    "two keys": (
-        {"tune": {"grid": {"optimizer.lr": [1e-3, 2e-3, 4e-3], "optimizer.weight_decay": [0.1, 0.2, 0.4]}}},
-        "a grid of one key",
-    ),
     "best point": ({"tune": {"choose": "best"}}, "expected parabola"),
     "seeds of a sweep": ({"seeds": [0, 1]}, "expected scale.seeds"),
     "a trunk of cosines": (

@@ -84,7 +84,7 @@ class SeedPlanner:
         compared = {run.variant for run in plan.runs if "final" in run.phases}
         if sweep.baseline not in compared or len(compared) < 2:
             return False  # rates at a border: there is nothing to compare
-        table = table_of((run for run in plan.runs if run.variant in compared), outcomes)
+        table = table_of(sweep, (run for run in plan.runs if run.variant in compared), outcomes)
         looks = Looks(max_seeds=sweep.max_seeds)
         verdicts = judge_table(table, sweep.baseline, margin=sweep.scale.margin, looks=looks)
         left_out = {name: verdicts[name].measured.left_out for name in undecided(verdicts, sweep.baseline)}

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from zoo.ablate.config import Tune
-from zoo.ablate.ladder import LadderSize
-from zoo.ablate.rate_search import FULL_GRIDS
+from zoo.ablate.ladder import LadderSize, Side
+from zoo.ablate.rate_search import BRACKET, FULL_GRIDS
+from zoo.ablate.scale.tuning import MOST_EXTENSIONS
+from zoo.ablate.side_tuning import turns
 from zoo.ablate.variants import SweepVariant
-
-BRACKET = 3
-"""Number of rates that are tried at a size where the grid is a bracket."""
 
 
 def of_variant(variant: SweepVariant, tune: Tune | None, seeds: Collection[int]) -> tuple[int, int]:
@@ -43,7 +42,34 @@ def of_size(size: LadderSize, index: int, tune: Tune | None) -> tuple[int, int, 
         compared = sum(size.budgets) - sum(size.shared(side, budget) for budget in size.budgets)
         tokens += side.planted * compared * len(size.seeds)
         if tune is not None:
-            points = len(side.rates) if index < FULL_GRIDS else BRACKET
+            points = points_of_side(side, index, tune)
             tuning += points * len(tune.seeds)
             tokens += side.planted * size.tuning_tokens * points * len(tune.seeds)
     return runs, tuning, tokens
+
+
+def points_of_side(side: Side, index: int, tune: Tune) -> int:
+    """The number of points that the tuning of a variant tries at a size, without those beyond a border.
+
+    Args:
+        side: the variant at this size.
+        index: number of smaller sizes.
+        tune: the tuning.
+    """
+    if tune.random is not None:
+        return len(side.points)
+    seen: set[str] = set()
+    points = 0
+    for key in turns(tune.keys):
+        whole_grid = index < FULL_GRIDS and key not in seen
+        points += len(side.grids((key,))[key]) if whole_grid else BRACKET
+        seen.add(key)
+    return points
+
+
+def most_added(ladder: Sequence[LadderSize], tune: Tune | None) -> int:
+    """The largest number of runs that the tuning of a ladder adds beyond borders."""
+    if tune is None or tune.random is not None:
+        return 0
+    searches = sum(len(size.sides) for size in ladder) * len(turns(tune.keys))
+    return searches * MOST_EXTENSIONS * len(tune.seeds)

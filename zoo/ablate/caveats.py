@@ -225,7 +225,8 @@ def _tuning_error(judgement: Judgement) -> Iterator[str]:
         whose = "" if len(unknown) == len(compared) else f" for {', '.join(unknown)}"
         yield (
             f"how large a difference tuning alone makes is not known{whose} and not in the verdict: it "
-            "takes a grid of one number with its best point inside, and two seeds"
+            "takes a grid or a log-uniform random search of one number with its best point inside, and two "
+            "seeds"
         )
 
 

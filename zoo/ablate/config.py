@@ -22,6 +22,11 @@ from zoo.utils.untyped import Json, JsonObject
 
 Scalar = str | int | float | bool | None
 
+MOST_KEYS = 2
+"""Largest number of keys that are tuned in turn, or that a random search of a ladder draws."""
+FEWEST_RANDOM = 3
+"""Smallest number of random points in a ladder: the best one has to lie between two others."""
+
 
 class Halving(Config):
     """Successive halving of a tuning grid: points with high losses are stopped early."""
@@ -126,7 +131,7 @@ class Tune(Config):
     choose: Literal["best", "parabola"] = Field(
         "best",
         description="the best point; or the vertex of the parabola through it and its neighbours, with "
-        "points added while it is at the border of the grid",
+        "points added while it is at the border of the grid (in a ladder also of two keys, in turn)",
     )
 
     @model_validator(mode="after")
@@ -134,22 +139,26 @@ class Tune(Config):
         if self.choose == "best":
             return self
         grids = [self.grid or {}, *(other.grid for other in self.grids)]
-        values = [values for grid in grids for values in grid.values()]
-        factors = [factor for value in values if (factor := _factor(value)) is not None]
-        if any(len(grid) != 1 for grid in grids) or len(factors) < len(grids):
+        if not 1 <= len(grids[0]) <= MOST_KEYS:
             raise ValueError(
-                "choose: parabola needs a grid of one key with three or more numbers that rise by equal "
-                "factors, "
-                "for instance optimizer.lr: [1e-3, 2e-3, 4e-3, 8e-3, 16e-3]"
+                "choose: parabola needs a grid of one key, or of two that are tuned in turn, first the rate; "
+                f"value: {', '.join(grids[0]) or 'no grid'}"
             )
-        if max(factors) / min(factors) > 1.02:
-            raise ValueError("grids: expected the same factor between neighbours for every variant")
+        for key in grids[0]:
+            factors = [_factor(key, grid[key]) for grid in grids if key in grid]
+            if max(factors) / min(factors) > 1.02:
+                raise ValueError("grids: expected the same factor between neighbours for every variant")
         return self
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The tuned keys."""
         return tuple(self.grid or (self.random.ranges if self.random else ()))
+
+    @property
+    def drawn(self) -> tuple[float, float] | None:
+        """The range of the first key, if a random search draws it log-uniformly."""
+        return None if self.random is None else self.random.ranges[self.keys[0]].log_uniform
 
     @model_validator(mode="after")
     def _grid_or_random(self) -> Self:
@@ -183,10 +192,22 @@ class Tune(Config):
         return self
 
 
-def _factor(values: tuple[Scalar, ...]) -> float | None:
-    """The factor between neighbours of a grid of at least three numbers; None if it is not constant."""
+def _factor(key: str, values: tuple[Scalar, ...]) -> float:
+    """The factor between neighbours of a grid whose loss has a parabola over the logarithm of the value.
+
+    Raises:
+        ValueError: The grid has another form.
+    """
     numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool) and v > 0]
-    return equal_steps(tuple(numbers)) if len(numbers) == len(values) >= 3 else None
+    factor = equal_steps(tuple(numbers)) if len(numbers) == len(values) >= 3 else None
+    if factor is None:
+        shown = ", ".join(map(str, values))
+        raise ValueError(
+            f"choose: parabola: {key}: values {shown}: expected three or more numbers above 0 that rise by "
+            f"equal factors, for instance {key}: [1e-3, 2e-3, 4e-3, 8e-3, 16e-3]; a setting that is 0, or no "
+            "number, has no logarithm and is compared as a variant of its own (axes)"
+        )
+    return factor
 
 
 class SweepConfig(Config):
@@ -283,12 +304,46 @@ class SweepConfig(Config):
             raise ValueError("lines_of: has no effect without lines, which the others' are copied into")
         if self.lines and self.tune and self.tune.halving:
             raise ValueError("lines: a run that halving stops has no line; expected tune without halving")
-        if self.scale and self.tune and self.tune.choose != "parabola":
-            raise ValueError("tune.choose: expected parabola, by which every size of a ladder is tuned")
+        if self.tune is not None:
+            _check_tuning(self.tune, self.scale is not None)
         for what, seeds in [("seeds", self.seeds), ("tune.seeds", self.tune.seeds if self.tune else ())]:
             if min(seeds, default=0) < 0 or len(set(seeds)) < len(seeds):
                 raise ValueError(f"{what}: expected different numbers of at least 0")
         return self
+
+
+def _check_tuning(tune: Tune, is_ladder: bool) -> None:
+    """Refuse a tuning that a ladder, or a sweep without sizes, does not have.
+
+    Raises:
+        ValueError: The tuning has another form than is expected there.
+    """
+    if not is_ladder:
+        if tune.choose == "parabola" and len(tune.keys) > 1:
+            raise ValueError(
+                f"tune.grid: {', '.join(tune.keys)}: keys are tuned in turn in a ladder (scale); without "
+                "sizes expected a grid of one key, or choose: best, which tries all combinations"
+            )
+        return
+    if tune.random is None:
+        if tune.choose != "parabola":
+            raise ValueError("tune.choose: expected parabola, by which every size of a ladder is tuned")
+        return
+    ranges = tune.random.ranges
+    if len(ranges) > MOST_KEYS:
+        raise ValueError(
+            f"tune.random: {', '.join(ranges)}: expected one key or two of a ladder, first the rate"
+        )
+    if other := [key for key, values in ranges.items() if values.log_uniform is None]:
+        raise ValueError(
+            f"tune.random: {', '.join(other)}: uniform: a ladder draws log-uniformly; expected log_uniform: "
+            "[low, high] with low > 0"
+        )
+    if tune.random.trials < FEWEST_RANDOM:
+        raise ValueError(
+            f"tune.random.trials: {tune.random.trials}: expected {FEWEST_RANDOM} or more, because the best "
+            "point has to lie between two others; 20 or more have exact bands"
+        )
 
 
 RUNS = "runs"

@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from zoo.ablate.axes import Combination, nest
-from zoo.ablate.config import Halving, SweepConfig, Tune
+from zoo.ablate.config import Halving, RandomSearch, SweepConfig, Tune
 from zoo.ablate.scale.runs import AGAIN, SAME_SIZE, format_count
 from zoo.ablate.scale_config import Scale, SizeRule
-from zoo.ablate.tuning import rung_steps
+from zoo.ablate.tuning import Point, random_points, rung_steps
 from zoo.ablate.variants import SweepVariant, build_variants
 from zoo.checkpoint.recipe import declare
 from zoo.config.compose import merge
@@ -46,8 +46,8 @@ class Side:
 
     Attributes:
         variant: name of the variant.
-        config: the configuration, complete except for seed, name, steps and the tuned value.
-        rates: the grid of the tuned key, ascending; empty if nothing is tuned.
+        config: the configuration, complete except for seed, name, steps and the tuned values.
+        points: the points of the grid or of the random search; one empty point if nothing is tuned.
         per_step: number of training targets of a step.
         params: number of parameters of the model, counted according to `Scale.parameters`.
         first_seed: a number that is added to every seed.
@@ -56,11 +56,15 @@ class Side:
 
     variant: str
     config: RunConfig
-    rates: tuple[float, ...]
+    points: tuple[Point, ...]
     per_step: int
     params: int
     first_seed: int = 0
     planted: float = 1.0
+
+    def grids(self, keys: Sequence[str]) -> dict[str, tuple[float, ...]]:
+        """The values of every tuned key, ascending."""
+        return {key: tuple(sorted({float(point[key]) for point in self.points})) for key in keys}
 
     def steps(self, tokens: float) -> int:
         """The number of steps of a run that reports `tokens` tokens."""
@@ -152,7 +156,8 @@ def build_ladder(
         base: the common part of all runs, including `overrides`.
         overrides: see `build_variants`.
         combinations: the levels of every variant.
-        candidates: for every variant the values of the tuned key.
+        candidates: for every variant the points of the grid; those of a random search are drawn anew for
+            every size, so that the sizes do not share the error of one draw.
         content: the sweep file as it is written.
         config: the sweep file.
         baseline: the name of the variant to compare with.
@@ -166,6 +171,9 @@ def build_ladder(
     place = content.value["scale"].place
     sizes = []
     for index, change in enumerate(_size_changes(base, content.value["scale"], scale, problems)):
+        if config.tune is not None and config.tune.random is not None:
+            drawn = located_points(config.tune.random, content.value["tune"].value["random"].place, index)
+            candidates = [drawn for _ in combinations]
         variants = build_variants(
             merge(base, change), overrides, combinations, candidates, config, problems, change
         )
@@ -184,6 +192,12 @@ def build_ladder(
                 "to a thousandth; expected sizes that differ"
             )
     return tuple(sizes)
+
+
+def located_points(search: RandomSearch, place: str, size: int = 0) -> tuple[dict[str, Located], ...]:
+    """The points of a random search for a size of a ladder, see `random_points`, with the search's place."""
+    points = random_points(search, size)
+    return tuple({key: Located(value, place) for key, value in point.items()} for point in points)
 
 
 def _check_rungs(size: LadderSize, tune: Tune, place: str, problems: list[str]) -> None:
@@ -289,11 +303,10 @@ def _not_of_a_trunk(size: LadderSize) -> Iterator[str]:
 
 
 def _side(variant: SweepVariant, count: Literal["all", "non_embedding"]) -> Side:
-    rates = tuple(sorted(float(value) for point in variant.points for value in point.values()))
     job = Job.of(variant.configs[0])
     *_, targets = declare(recipe_of(job.config)).example(1, job.data.length)
     per_step = job.train.batch_size * int(targets.numel())
-    return Side(variant.name, job.config, rates, per_step, parameters(job.config, count))
+    return Side(variant.name, job.config, variant.points, per_step, parameters(job.config, count))
 
 
 def _size_changes(base: Located, node: Located, scale: Scale, problems: list[str]) -> list[Located]:

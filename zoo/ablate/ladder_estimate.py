@@ -12,7 +12,7 @@ from rich.table import Table
 from scipy import stats
 
 from zoo.ablate.added_seeds import stages
-from zoo.ablate.amount import of_size
+from zoo.ablate.amount import most_added, of_size
 from zoo.ablate.estimate import PROBE_STEPS, SpeedProbe
 from zoo.ablate.execute import planner_of, settled_plan
 from zoo.ablate.ladder import LadderSize
@@ -66,11 +66,12 @@ def estimate_ladder(sweep: Sweep, probe: SpeedProbe) -> Group:
     if sweep.max_seeds is None:
         total = total_cost(costs)
         table.add_row("all", *total.cells[:3], "", "", *total.cells[3:], style="bold")
+    added = most_added(sweep.ladder, sweep.tune)
     note = (
         f"Core-hours: hours of one of {probe.workers} workers, at the speed of finished runs of that size or "
-        f"of {PROBE_STEPS} steps of the baseline. Points that tuning adds beyond a border are not counted."
-        + " Of a tuning with halving this is the most it can cost."
-        * bool(sweep.tune and sweep.tune.halving)
+        f"of {PROBE_STEPS} steps of the baseline."
+        + f" Points that tuning adds beyond a border are not counted, at most {added} runs." * bool(added)
+        + " Of a tuning with halving this is the most it can cost." * bool(sweep.tune and sweep.tune.halving)
     )
     return Group(table, _shapes(sweep), note, *sweep.notes, *_power(sweep))
 

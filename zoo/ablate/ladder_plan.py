@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
 from typing import TypeVar
 
 from zoo.ablate.ladder import LadderSize, Side
+from zoo.ablate.lines import tuned_values
 from zoo.ablate.manifest import Phase
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun, SweepPlan
-from zoo.ablate.rate_search import bracket, chosen_rate, search
 from zoo.ablate.scale.line import FEWEST_SIZES
 from zoo.ablate.scale.looks import Looks
 from zoo.ablate.scale.runs import AGAIN, FinishedRun, RunTable
 from zoo.ablate.scale.verdict import ScaleVerdict, judge
+from zoo.ablate.side_tuning import tune_at_random, tune_in_turn
 from zoo.ablate.sweep import Sweep
-from zoo.ablate.tuning import ChosenPoint
+from zoo.ablate.tuning import ChosenPoint, Point
 from zoo.config.registry import Config
 from zoo.run.config import RunConfig
 from zoo.run.job import Job
@@ -33,8 +34,7 @@ class LadderPlanner:
     def __init__(self, sweep: Sweep) -> None:
         """Create the planner without a plan."""
         self._sweep = sweep
-        self._key = sweep.tune.keys[0] if sweep.tune else None
-        self._named: dict[tuple[str, int, int, int, float | None], RunConfig] = {}
+        self._named: dict[tuple[object, ...], RunConfig] = {}
 
     @property
     def configs(self) -> list[RunConfig]:
@@ -50,11 +50,11 @@ class LadderPlanner:
         """
         runs: dict[str, PlannedRun] = {}
         chosen: dict[str, ChosenPoint] = {}
-        best_rates: dict[str, dict[float, float]] = {}
+        best: dict[str, dict[str, dict[float, float]]] = {}
         for number, size in enumerate(self._sweep.ladder, 1):
             tuned = True
             for side in size.sides:
-                choice = self._tune(size, side, best_rates.setdefault(side.variant, {}), outcomes, runs)
+                choice = self._tune(size, side, best.setdefault(side.variant, {}), outcomes, runs)
                 tuned = tuned and choice is not None
                 if choice is None:
                     continue
@@ -69,41 +69,36 @@ class LadderPlanner:
         self,
         size: LadderSize,
         side: Side,
-        best_rates: dict[float, float],
+        best: dict[str, dict[float, float]],
         outcomes: Mapping[str, Outcome],
         runs: dict[str, PlannedRun],
     ) -> ChosenPoint | None:
-        """Add the tuning runs that are needed now; return the chosen value once all have results."""
+        """Add the tuning runs that are needed now; return the chosen point once all have results."""
         tune = self._sweep.tune
-        if tune is None or self._key is None:
+        if tune is None:
             return ChosenPoint({}, ())
         ln_params = math.log(side.params)  # not the baseline's: a side has one line in every ladder
-
         rungs = side.rungs(size.tuning_tokens, tune.halving)
 
-        def trained(rate: float, rung: int) -> list[PlannedRun]:
-            runs = [self._run(size, side, size.tuning_tokens, seed, rate, "tune") for seed in tune.seeds]
+        def trained(point: Point, rung: int) -> list[PlannedRun]:
+            runs = [self._run(size, side, size.tuning_tokens, seed, point, "tune") for seed in tune.seeds]
             return [replace(run, until=rungs[rung]) for run in runs]
 
-        def loss_at(rung: int) -> Callable[[float], float | None]:
-            def loss(rate: float) -> float | None:
-                known = [run.loss(outcomes.get(run.id, NOT_STARTED)) for run in trained(rate, rung)]
-                return mean(v for v in known if v is not None) if None not in known else None
-
-            return loss
+        def loss(point: Point, rung: int) -> float | None:
+            known = [run.loss(outcomes.get(run.id, NOT_STARTED)) for run in trained(point, rung)]
+            return mean(v for v in known if v is not None) if None not in known else None
 
         keep = tune.halving.keep if tune.halving else 1.0
-        start = bracket(side.rates, best_rates, ln_params)
-        result = search(start, *map(loss_at, range(len(rungs))), keep=keep)
-        for rate in result.rates:
-            planned = trained(rate, result.until[rate])
-            runs.update({run.id: replace(run, stopped_early=rate in result.dropped) for run in planned})
-        if result.at_border:
-            return ChosenPoint({}, (self._key,))
-        if result.ln_best is None:
-            return None
-        best_rates[ln_params] = result.ln_best
-        return ChosenPoint({self._key: chosen_rate(best_rates, ln_params)}, ())
+        if tune.random is not None:
+            tuning = tune_at_random(side.points, len(rungs), loss, keep)
+        else:
+            tuning = tune_in_turn(side.grids(tune.keys), best, ln_params, len(rungs), loss, keep)
+        for trial in tuning.trials:
+            for run in trained(trial.point, trial.until):
+                runs[run.id] = replace(run, stopped_early=trial.dropped)
+        for key, ln_value in tuning.ln_best.items():
+            best.setdefault(key, {})[ln_params] = ln_value
+        return tuning.chosen
 
     def _compare(
         self,
@@ -114,12 +109,12 @@ class LadderPlanner:
         runs: dict[str, PlannedRun],
     ) -> None:
         """Add the runs of the comparison."""
-        rate = next(iter(choice.values.values()), None)
+        point = choice.values
         for tokens in reversed(size.budgets) if size.branches else size.budgets:
             for seed in seeds:
-                run = self._run(size, side, tokens, seed, rate, "final")
+                run = self._run(size, side, tokens, seed, point, "final")
                 if size.branches:
-                    trunk = self._run(size, side, size.budgets[-1], seed, rate, "final").id
+                    trunk = self._run(size, side, size.budgets[-1], seed, point, "final").id
                     run = replace(run, trunk=trunk, begins=size.shared_steps(side, tokens))
                 phases = runs[run.id].phases if run.id in runs else ()
                 runs[run.id] = replace(run, phases=(*phases, *run.phases))
@@ -134,7 +129,7 @@ class LadderPlanner:
             return False
         declared = tuple(float(size.params) for size in self._sweep.ladder)
         verdicts = judge(
-            table_of(runs.values(), outcomes),
+            table_of(self._sweep, runs.values(), outcomes),
             self._sweep.baseline,
             margin=scale.margin,
             looks=Looks(sizes=declared),
@@ -142,26 +137,26 @@ class LadderPlanner:
         return bool(undecided(verdicts, self._sweep.baseline))
 
     def _run(
-        self, size: LadderSize, side: Side, tokens: int, seed: int, rate: float | None, phase: Phase
+        self, size: LadderSize, side: Side, tokens: int, seed: int, point: Point, phase: Phase
     ) -> PlannedRun:
         steps = side.steps(tokens)
-        key = (side.variant, size.params, steps, seed, rate)
+        key = (side.variant, size.params, steps, seed, *point.values())
         if key not in self._named:
             train = Job.of(side.config).train.model_copy(update={"steps": steps})
             config = side.config.model_copy(update={"train": train, "seed": seed + side.first_seed})
-            if rate is not None and self._key is not None:
-                config = with_value(config, self._key.split("."), rate)
+            for name, value in point.items():
+                config = with_value(config, name.split("."), value)
             self._named[key] = self._sweep.named(config)
-        point = {} if rate is None or self._key is None else {self._key: rate}
         config = self._named[key]
         return PlannedRun(
             config, side.variant, point, steps, steps, (phase,), params=size.params, tokens=tokens
         )
 
 
-def table_of(runs: Iterable[PlannedRun], outcomes: Mapping[str, Outcome]) -> RunTable:
+def table_of(sweep: Sweep, runs: Iterable[PlannedRun], outcomes: Mapping[str, Outcome]) -> RunTable:
     """The runs of a ladder that have ended, as `sweep_table` reads them from the folder of the sweep."""
-    states = [(run, outcomes.get(run.id, NOT_STARTED)) for run in runs]
+    drawn = sweep.tune.drawn if sweep.tune else None
+    states = [(run, *tuned_values(run.point), outcomes.get(run.id, NOT_STARTED)) for run in runs]
     return RunTable(
         tuple(
             FinishedRun(
@@ -170,11 +165,13 @@ def table_of(runs: Iterable[PlannedRun], outcomes: Mapping[str, Outcome]) -> Run
                 float(run.tokens),
                 run.config.seed,
                 outcome.loss(run.steps) or math.inf,
-                run.key[-1],
+                rate,
+                second_key=second_key,
+                drawn=drawn,
                 trunk=run.trunk,
                 tuning="tune" in run.phases,
             )
-            for run, outcome in states
+            for run, rate, second_key, outcome in states
             if outcome.ended and not outcome.crashed
         )
     )

@@ -18,17 +18,27 @@ from zoo.run.config import RunConfig
 from zoo.utils.atomic import write_text
 from zoo.utils.errors import ConfigError, DataError
 from zoo.utils.measures import find_measure
+from zoo.utils.untyped import Json
 
 COLUMNS = (
     *("variant", "size", "tokens", "seed", "rate", "loss", "bits_per_byte", "flops", "spikes", "data"),
-    *("parameters", "configured_rate", "passes", "overlap"),
+    *("parameters", "configured_rate", "passes", "overlap", "second_key", "range"),
     *("trunk", "run", "config", "commit", "machine", "bfloat16_product", "worker_seconds", "error"),
 )
-ADDED = ("worker_seconds", "bfloat16_product", "parameters", "configured_rate", "passes", "overlap")
+ADDED = (
+    *("worker_seconds", "bfloat16_product", "parameters", "configured_rate", "passes", "overlap"),
+    *("second_key", "range"),
+)
 """Columns that older files do not have, in the order in which they were added."""
 
-Key = tuple[str, float, float, int, float | None]
-"""The key that identifies a run in a table: variant, size, tokens, seed, and the rate if it was tuned."""
+Key = tuple[str, float, float, int, float | None, float | None]
+"""The key that identifies a run in a table: variant, size, tokens, seed, and the tuned values."""
+
+
+def tuned_values(point: Mapping[str, Json]) -> tuple[float | None, float | None]:
+    """The tuned values of a run in a ladder: the rate, which is the first key, and the second key."""
+    rate, second, *_ = (*map(float, point.values()), None, None)
+    return rate, second
 
 
 def config_hash(config: RunConfig) -> str:
@@ -68,7 +78,7 @@ class RunLine:
     def key(self) -> Key:
         """The key of the run."""
         rate = float(self.row["rate"]) if self.row["rate"] else None
-        return self.run.variant, self.run.size, self.run.tokens, self.run.seed, rate
+        return self.run.variant, self.run.size, self.run.tokens, self.run.seed, rate, self.run.second_key
 
     @property
     def name(self) -> str:
@@ -85,18 +95,21 @@ class RunLine:
 class Lines:
     """The lines in a CSV, to which lines can be added."""
 
-    def __init__(self, file: Path, others: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, file: Path, others: Sequence[Path] = (), drawn: tuple[float, float] | None = None
+    ) -> None:
         """Read the files that exist.
 
         Args:
             file: the file of the lines.
             others: files of other ladders, whose lines represent runs with the same settings.
+            drawn: the range from which a random search of this ladder draws the rate; None: a grid.
 
         Raises:
             DataError: A file cannot be read, or a row does not have the form that `add` writes.
             ConfigError: A file has other columns.
         """
-        self.file, self.others = file, tuple(others)
+        self.file, self.others, self._drawn = file, tuple(others), drawn
         self._lines: dict[Key, RunLine] = {}
         for line in _read(file):
             self._take(line)
@@ -171,7 +184,8 @@ class Lines:
             return
         other = self._other(config)
         known = _measured(config, folder, outcome, trunk) if other is None else other.row
-        self._take(RunLine.of({**known, **_columns_of(key)}, f"{self.file}:{len(self._lines) + 2}"))
+        of_key = _columns_of(key, self._drawn)
+        self._take(RunLine.of({**known, **of_key}, f"{self.file}:{len(self._lines) + 2}"))
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -199,15 +213,17 @@ def _read(file: Path) -> Iterator[RunLine]:
         yield RunLine.of({**dict.fromkeys(ADDED, ""), **row}, f"{file}:{number}")
 
 
-def _columns_of(key: Key) -> dict[str, str]:
-    """The columns of the key of a run, as texts."""
-    variant, size, tokens, seed, rate = key
+def _columns_of(key: Key, drawn: tuple[float, float] | None) -> dict[str, str]:
+    """The columns of the key of a run, and of the range that its rate was drawn from, as texts."""
+    variant, size, tokens, seed, rate, second_key = key
     return {
         "variant": variant,
         "size": f"{size:.0f}",
         "tokens": f"{tokens:.0f}",
         "seed": str(seed),
         "rate": "" if rate is None else repr(rate),
+        "second_key": "" if second_key is None else repr(second_key),
+        "range": "" if drawn is None else f"{drawn[0]!r} {drawn[1]!r}",
     }
 
 

@@ -44,11 +44,14 @@ class Tuning(Config):
         keys: the keys.
         rule: the rule.
         random: whether the points were drawn at random.
+        drawn: the lowest and the highest value of the first key that could be drawn log-uniformly; None: the
+            points are those of a grid, or were drawn otherwise.
     """
 
     keys: tuple[str, ...]
     rule: str
     random: bool = False
+    drawn: tuple[float, float] | None = None
 
 
 class LadderRecord(Config):

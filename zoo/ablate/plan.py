@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zoo.ablate.identity import digest, effective_settings
-from zoo.ablate.lines import Key
+from zoo.ablate.lines import Key, tuned_values
 from zoo.ablate.manifest import Phase
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.sweep import Sweep
@@ -56,8 +56,8 @@ class PlannedRun:
     @property
     def key(self) -> Key:
         """The key of the line of a run in a ladder."""
-        rate = next((float(value) for value in self.point.values()), None)
-        return self.variant, float(self.params), float(self.tokens), self.config.seed, rate
+        values = tuned_values(self.point)
+        return self.variant, float(self.params), float(self.tokens), self.config.seed, *values
 
     def is_done(self, outcome: Outcome) -> bool:
         """Whether the run needs no training now."""

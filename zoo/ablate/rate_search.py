@@ -8,12 +8,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from zoo.ablate.scale.tuning import MOST_EXTENSIONS, equal_steps, extension, vertex
+from zoo.ablate.scale.tuning import (
+    FEWEST_ON_LINE,
+    MOST_EXTENSIONS,
+    equal_steps,
+    extension,
+    ln_vertex,
+    rate_line,
+)
 
-FULL_GRIDS = 3
+FULL_GRIDS = FEWEST_ON_LINE
 """Number of smallest sizes that are tuned over the whole grid; larger ones are tuned over a bracket."""
-STRAIGHT = 0.2
-"""Largest standard deviation of residuals with which a line of ln rate over ln N is used."""
+BRACKET = 3
+"""Number of rates that are tried at a size where the grid is a bracket."""
 DIGITS = 3
 """Number of significant digits of a computed rate."""
 
@@ -75,7 +82,7 @@ def search(start: Sequence[float], *losses: Callable[[float], float | None], kee
         best = ascending.index(min(known, key=lambda rate: known[rate]))
         missing = [rate for rate in ascending[max(0, best - 1) : best + 2] if rate not in known]
         if not missing and 0 < best < len(rates) - 1:
-            return replace(state, ln_best=_best(known))
+            return replace(state, ln_best=ln_vertex(known))
         if not missing and len(rates) == len(start) + MOST_EXTENSIONS:
             return replace(state, at_border=True)
         if not missing:
@@ -94,14 +101,6 @@ def _survivors(losses: Mapping[float, float], keep: float) -> list[float]:
     return [rate for rate in rates if rate in kept]
 
 
-def _best(losses: Mapping[float, float]) -> float:
-    """ln of the vertex, or of the best rate if a run beside it diverged."""
-    try:
-        return vertex(losses).ln_rate
-    except ValueError:
-        return math.log(min(losses, key=lambda rate: losses[rate]))
-
-
 def bracket(grid: Sequence[float], best_rates: Mapping[float, float], ln_params: float) -> tuple[float, ...]:
     """The initial rates at a size: the grid, or three around the line through the smaller sizes.
 
@@ -112,11 +111,15 @@ def bracket(grid: Sequence[float], best_rates: Mapping[float, float], ln_params:
     """
     if len(best_rates) < FULL_GRIDS:
         return tuple(grid)
+    line = np.polyfit(list(best_rates), list(best_rates.values()), 1)
+    return around(float(np.polyval(line, ln_params)), grid)
+
+
+def around(ln_rate: float, grid: Sequence[float]) -> tuple[float, ...]:
+    """Three rates as far apart as those of a grid, the middle one of which is given by its ln."""
     factor = equal_steps(tuple(grid))
     assert factor is not None  # the schema requires equal factors
-    line = np.polyfit(list(best_rates), list(best_rates.values()), 1)
-    middle = math.exp(float(np.polyval(line, ln_params)))
-    return tuple(rounded(middle * factor**k) for k in (-1, 0, 1))
+    return tuple(rounded(math.exp(ln_rate) * factor ** (k - BRACKET // 2)) for k in range(BRACKET))
 
 
 def chosen_rate(best_rates: Mapping[float, float], ln_params: float) -> float:
@@ -129,13 +132,9 @@ def chosen_rate(best_rates: Mapping[float, float], ln_params: float) -> float:
         best_rates: ln of the best rate by ln parameters, including this size.
         ln_params: ln of the parameters of this size.
     """
-    x, y = np.array(list(best_rates)), np.array(list(best_rates.values()))
-    if len(best_rates) >= FULL_GRIDS:
-        line = np.polyfit(x, y, 1)
-        rest = y - np.polyval(line, x)
-        if math.sqrt(float(rest @ rest) / (len(x) - 2)) < STRAIGHT:
-            return rounded(math.exp(float(np.polyval(line, ln_params))))
-    return rounded(math.exp(best_rates[ln_params]))
+    line = rate_line(best_rates)
+    ln_rate = best_rates[ln_params] if line is None else line[0] * ln_params + line[1]
+    return rounded(math.exp(ln_rate))
 
 
 def rounded(rate: float) -> float:

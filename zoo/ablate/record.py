@@ -59,6 +59,7 @@ def manifest_of(
             keys=sweep.tune.keys,
             rule=describe_rule(sweep.tune, sweep.measure),
             random=sweep.tune.random is not None,
+            drawn=sweep.tune.drawn,
         ),
         ladder=_ladder(sweep),
         max_seeds=sweep.max_seeds,

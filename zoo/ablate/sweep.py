@@ -12,13 +12,13 @@ from zoo.ablate.axes import Combination, combinations, select, variant_name
 from zoo.ablate.compiling import choose_compiled, describe
 from zoo.ablate.config import RUNS, SweepConfig, Tune, validate_sweep
 from zoo.ablate.identity import digest, effective_settings, run_id
-from zoo.ablate.ladder import LadderSize, build_ladder, single_size
+from zoo.ablate.ladder import LadderSize, build_ladder, located_points, single_size
 from zoo.ablate.lines import Lines
 from zoo.ablate.outcome import Outcome, read_outcome
 from zoo.ablate.scale_config import Scale
 from zoo.ablate.scoring import TaskScoring, TaskSettings
 from zoo.ablate.tokenizers import mixed_tokenizers, tokenizers_of
-from zoo.ablate.tuning import grid_points, random_points
+from zoo.ablate.tuning import grid_points
 from zoo.ablate.variants import SweepVariant, build_variants, require_different_runs
 from zoo.config.compose import extend, find_config, merge, parse_overrides, read_config
 from zoo.config.inputs import LINE_OF_FILE, from_current_folder
@@ -193,15 +193,16 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
         notes,
         config.description,
         _scoring(content, config, measure),
-        _lines(content) if config.lines else None,
+        _lines(content, config.tune) if config.lines else None,
         config.max_seeds if config.scale is None else config.scale.max_seeds,
     )
 
 
-def _lines(content: Located) -> Lines:
+def _lines(content: Located, tune: Tune | None) -> Lines:
     """The lines of runs that have ended, in this and in other ladders."""
     others = content.value["lines_of"].value if "lines_of" in content.value else ()
-    return Lines(_beside(content.value["lines"]), [_beside(other) for other in others])
+    drawn = None if tune is None else tune.drawn
+    return Lines(_beside(content.value["lines"]), [_beside(other) for other in others], drawn)
 
 
 def _scoring(content: Located, config: SweepConfig, measure: Measure) -> TaskScoring | None:
@@ -312,12 +313,8 @@ def _points(
     if tune_config is None or tune is None:
         return [({},) for _ in variants]
     if tune_config.random is not None:
-        place = tune.value["random"].place
-        drawn = [
-            {key: Located(value, place) for key, value in point.items()}
-            for point in random_points(tune_config.random)
-        ]
-        return [tuple(drawn) for _ in variants]
+        drawn = located_points(tune_config.random, tune.value["random"].place)
+        return [drawn for _ in variants]
     grids = dict.fromkeys(variants, tune.value["grid"].value)
     special: set[Combination] = set()
     for other in tune.value["grids"].value if "grids" in tune.value else ():

@@ -35,10 +35,15 @@ def grid_points(grid: Mapping[str, Sequence[Json]]) -> tuple[Point, ...]:
     return tuple(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
 
 
-def random_points(search: RandomSearch) -> tuple[Point, ...]:
-    """The points of a random search; more trials or another key do not change the other values."""
+def random_points(search: RandomSearch, size: int = 0) -> tuple[Point, ...]:
+    """The points of a random search; more trials or another key do not change the other values.
+
+    Args:
+        search: the settings of the search.
+        size: the place of a ladder's size in the file, from 0; every size has points of its own.
+    """
     columns = {
-        key: _draw(values, search.trials, random.Random(f"{search.seed} {key}"))
+        key: _draw(values, search.trials, random.Random(f"{search.seed} {key}{f' {size}' if size else ''}"))
         for key, values in search.ranges.items()
     }
     return tuple({key: column[i] for key, column in columns.items()} for i in range(search.trials))
@@ -108,7 +113,10 @@ def describe_rule(tune: Tune, measure: Measure = CROSS_ENTROPY) -> str:
         tune: the settings of the tuning.
         measure: the measure by which the runs are compared.
     """
-    if tune.random is None:
+    if tune.random is None and tune.choose == "parabola" and len(tune.keys) > 1:
+        rate, second = tune.keys
+        tried = f"{rate}, then {second} at its vertex, then three values of {rate} about it"
+    elif tune.random is None:
         count = math.prod(len(values) for values in (tune.grid or {}).values())
         tried = f"{' x '.join(tune.keys)}, {count} points per variant"
     else:

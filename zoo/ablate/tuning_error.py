@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 
 from zoo.ablate.results import Results
 from zoo.ablate.scale.looks import saturation
-from zoo.ablate.scale.tuning import at_border, tuning_gap, vertex
+from zoo.ablate.scale.tuning import at_border, fitted, random_gap, tuning_gap, vertex
 from zoo.ablate.statistics import Comparison
 
 
@@ -23,10 +23,11 @@ class TuningError:
     """The error of a variant's tuning over a single numeric key.
 
     Attributes:
-        step: the largest factor between neighbours of the grid.
+        step: the largest factor between neighbouring values that were tried.
         interpolated: whether the chosen value lies between two that were tried.
         sd: standard deviation of the difference between two sides tuned like this one, in nats or in the unit
-            of the measure; None if there is no parabola or fewer than two seeds.
+            of the measure; None if there is no parabola or fewer than two seeds, or if the points of a random
+            search were not drawn log-uniformly.
     """
 
     step: float
@@ -57,16 +58,19 @@ def tuning_error(results: Results, variant: str) -> TuningError | None:
     step = max(b / a for a, b in pairwise(rates))
     interpolated = chosen[key] not in means
     finals = list(results.finals(variant).values())
-    if len(means) < 3 or at_border(means) or len(finals) < 2:
+    if len(means) < 3 or at_border(means) or len(finals) < 2 or (tune.random and tune.drawn is None):
         return TuningError(step, interpolated, None)
     try:
-        parabola = vertex(means)
+        parabola = fitted(means) if tune.random else vertex(means)
     except ValueError:
         return TuningError(step, interpolated, None)
-    seeds = min(map(len, losses.values()))
-    sd = tuning_gap(
-        parabola, tuple(rates), sd=stdev(finals), seeds=seeds, per_token=1.0, interpolated=interpolated
-    )
+    seeds, noise = min(map(len, losses.values())), stdev(finals)
+    if tune.drawn is not None:
+        sd = random_gap(parabola, tune.drawn, len(rates), sd=noise, seeds=seeds, per_token=1.0)
+    else:
+        sd = tuning_gap(
+            parabola, tuple(rates), sd=noise, seeds=seeds, per_token=1.0, interpolated=interpolated
+        )
     return TuningError(step, interpolated, sd)
 
 

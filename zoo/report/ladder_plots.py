@@ -12,9 +12,11 @@ from zoo.ablate.scale.presentation import estimated, factor, levels_text, other_
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.speedup import SizeSpeedup
 from zoo.ablate.scale.tuned import TunedSize
+from zoo.ablate.scale.tuning import WINDOW
 from zoo.ablate.scale.verdict import ScaleVerdict
 from zoo.ablate.statistics import LEVEL, format_level
 from zoo.report.plot import Arrow, Plot, Series, View
+from zoo.report.tuning_curves import ladder_tuning_curves
 
 STEPS = 60
 """Number of points of a drawn curve."""
@@ -44,16 +46,22 @@ def ladder_plots(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Iterato
             )
     if any(verdict.measured.sizes for verdict in verdicts.values()):
         yield _across_sizes(verdicts)
-    rates = _rate_views(verdicts, baseline)
+    sides = _sides(verdicts, baseline)
+    tuned = [side for of_side in sides.values() for side in of_side.values()]
+    rates = _rate_views(sides)
     if rates:
         yield Plot(
             "rates",
             "Tuning of the learning rate",
             rates,
             "Points: mean loss of every rate that was tried; line: the parabola through the best one and its "
-            "neighbours; arrow: to the rate of the comparison. Last: that rate over the size.",
+            "neighbours; arrow: to the rate of the comparison. Last: that rate over the size."
+            + " Of random points the parabola is fitted by least squares." * any(s.drawn for s in tuned)
+            + " Rates that were tried at another value of the second key are not drawn."
+            * any(s.second_tried and not s.drawn for s in tuned),
             panels=True,
         )
+    yield from ladder_tuning_curves(sides, LOSS)
 
 
 def _ladder(verdict: ScaleVerdict, size: SizeSpeedup, baseline: str) -> View:
@@ -164,13 +172,18 @@ def _band(
     return Series(name, name, x, y, low, high, beyond=beyond, in_legend=False)
 
 
-def _rate_views(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[View]:
-    """A view for each size at which rates were tried, and one of the chosen rates over the size."""
+def _sides(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> dict[str, dict[float, TunedSize]]:
+    """The runs of every variant by size."""
     sides: dict[str, dict[float, TunedSize]] = {}
     for verdict in verdicts.values():
         pairs: Mapping[float, SizePair] = verdict.measured.pairs
         for k, name in enumerate((baseline, verdict.name)):
             sides.setdefault(name, {}).update({n: pair.sides[k] for n, pair in pairs.items()})
+    return sides
+
+
+def _rate_views(sides: Mapping[str, Mapping[float, TunedSize]]) -> list[View]:
+    """A view for each size at which rates were tried, and one of the chosen rates over the size."""
     sizes = sorted({n for of_side in sides.values() for n, side in of_side.items() if side.tuned})
     views = []
     for params in sizes:
@@ -205,7 +218,11 @@ def _add_tuning(name: str, side: TunedSize, series: list[Series], arrows: list[A
         return
     rates = sorted(side.tried)
     best = rates.index(min(rates, key=lambda rate: side.tried[rate]))
-    x = np.geomspace(rates[best - 1], rates[best + 1], STEPS)
+    ends = rates[best - 1], rates[best + 1]
+    if side.drawn is not None:
+        window = math.exp(WINDOW)
+        ends = max(rates[0], rates[best] / window), min(rates[-1], rates[best] * window)
+    x = np.geomspace(*ends, STEPS)
     y = parabola.loss + parabola.curvature * (np.log(x) - parabola.ln_rate) ** 2
     series.append(Series(name, name, list(x), list(y), in_legend=False))
     if side.rate is not None and side.rate != rates[best]:

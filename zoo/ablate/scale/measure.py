@@ -16,7 +16,7 @@ from zoo.ablate.scale.outcomes import Outcome, compare_outcome
 from zoo.ablate.scale.runs import cells
 from zoo.ablate.scale.speedup import Cells, SizeSpeedup, size_speedup
 from zoo.ablate.scale.tuned import TunedSize
-from zoo.ablate.scale.tuning import tuning_gap
+from zoo.ablate.scale.tuning import random_gap, tuning_gap
 from zoo.ablate.statistics import LEVEL
 
 PAIRED_FLOPS = 1.25
@@ -122,6 +122,10 @@ class VariantMeasurement:
     level: float = LEVEL
     tau: float | None = None
     kappa: float | None = None
+
+    def per_token(self, params: float, loss: float) -> float | None:
+        """The decrease of a loss per e-fold of tokens on the common curve of a size; None without a curve."""
+        return next((_slope(size) * loss for size in self.sizes if size.params == params), None)
 
     @property
     def judged_outcome(self) -> Outcome | None:
@@ -326,22 +330,42 @@ def _kappa(measurement: VariantMeasurement) -> float | None:
 
 
 def gap_of_tuning(pair: SizePair, size: SizeSpeedup, tau: float | None) -> float | None:
-    """The standard deviation of ln c by tuning alone, simulated by the rule on each side's parabola."""
-    if tau is None or any(side.parabola is None for side in pair.sides):
+    """The standard deviation of ln c by tuning alone, simulated by each side's rule on its parabolas."""
+    if tau is None:
         return None
+    gaps = [_gap_of_side(side, _slope(size), tau) for side in pair.sides]
+    known = [gap for gap in gaps if gap is not None]
+    # A gap is that of two sides with the same rule, each of which has half of its variance.
+    return math.sqrt(sum(gap**2 for gap in known) / 2) if len(known) == len(gaps) else None
+
+
+def _gap_of_side(side: TunedSize, slope: float, tau: float) -> float | None:
+    """The standard deviation between two sides that are tuned like this one; None if it is not known.
+
+    With two keys the losses by either are taken to add, as on a parabola of both without a product of the two
+    (our choice).
+    """
+    searches = [(side.parabola, side.tried, side.interpolated)]
+    if side.second_tried:
+        searches.append((side.second_parabola, side.second_tried, side.second_key not in side.second_tried))
     variance = 0.0
-    for side in pair.sides:
-        assert side.parabola is not None  # checked above
-        per_token = _slope(size) * side.parabola.loss
-        gap = tuning_gap(
-            side.parabola,
-            tuple(side.tried),
-            sd=tau * per_token,
-            seeds=side.seeds,
-            per_token=per_token,
-            interpolated=side.interpolated,
-        )
-        variance += gap**2 / 2  # `gap` is that of two sides with this rule
+    for parabola, tried, interpolated in searches:
+        if parabola is None:
+            return None
+        per_token = slope * parabola.loss
+        sd = tau * per_token
+        if side.drawn is not None:
+            gap = random_gap(parabola, side.drawn, len(tried), sd=sd, seeds=side.seeds, per_token=per_token)
+        else:
+            gap = tuning_gap(
+                parabola,
+                tuple(tried),
+                sd=sd,
+                seeds=side.seeds,
+                per_token=per_token,
+                interpolated=interpolated,
+            )
+        variance += gap**2
     return math.sqrt(variance)
 
 

@@ -28,7 +28,7 @@ from zoo.utils.files import JSON_BYTES, read_text
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = (
     *("rate", "flops", "seconds", ITEMS, "horizon", "trunk", "data", "passes", "overlap", "spikes"),
-    *("parameters", "configured_rate"),
+    *("parameters", "configured_rate", "second_key", "range"),
 )
 COUNTS = ("size", "tokens", "horizon", "parameters")
 """The columns whose numbers may end in K, M or B."""
@@ -73,6 +73,9 @@ class FinishedRun:
         disturbed: whether the seconds are left out because the speed varied too much.
         place: file and line of the row.
         parameters: number of parameters of the run's own model, if `size` is that of the baseline's.
+        second_key: the value of the setting that was tuned besides the rate, such as the weight decay.
+        drawn: the lowest and the highest rate that could be drawn, if a random search drew the rate
+            log-uniformly; None: it did not.
     """
 
     variant: str
@@ -93,6 +96,13 @@ class FinishedRun:
     disturbed: bool = False
     tuning: bool | None = None
     parameters: float | None = None
+    second_key: float | None = None
+    drawn: tuple[float, float] | None = None
+
+    @property
+    def point(self) -> tuple[float | None, float | None]:
+        """The tuned values: the rate and the second key."""
+        return self.rate, self.second_key
 
 
 @dataclass(frozen=True)
@@ -183,9 +193,9 @@ def check_runs(runs: Sequence[FinishedRun]) -> None:
         DataError: A run occurs twice with different results, two sizes of a variant are nearly the same,
             or runs have scores of different items.
     """
-    seen: dict[tuple[str, float, float, int, float | None], FinishedRun] = {}
+    seen: dict[tuple[object, ...], FinishedRun] = {}
     for run in runs:
-        key = (run.variant, run.size, run.tokens, run.seed, run.rate)
+        key = (run.variant, run.size, run.tokens, run.seed, *run.point)
         before = seen.setdefault(key, run)
         if before is not run:
             raise DataError(
@@ -226,6 +236,16 @@ def _check_size(what: str, runs: Sequence[FinishedRun]) -> None:
             "of "
             "all runs or of none"
         )
+    for column, values in (
+        ("second_key", [run.second_key for run in runs]),
+        ("range", [run.drawn for run in runs]),
+    ):
+        if None in values and set(values) != {None}:
+            place = runs[values.index(None)].place
+            raise DataError(
+                f"{place}: {what}: no {column}, but other runs of this size have one; expected that of all "
+                "runs or of none"
+            )
     trunks: dict[str, int] = {}
     for run in runs:
         if run.trunk and trunks.setdefault(run.trunk, run.seed) != run.seed:
@@ -379,7 +399,25 @@ def run_of_row(place: str, row: dict[str, str], folder: Path, cluster: str | Non
         int(spikes or 0),
         place,
         parameters=positive("parameters"),
+        second_key=positive("second_key"),
+        drawn=_range(place, row.get("range", "").strip()),
     )
+
+
+def _range(place: str, text: str) -> tuple[float, float] | None:
+    """The ends of the range of a random search; None without a text."""
+    if not text:
+        return None
+    try:
+        low, high = map(float, text.split())
+    except ValueError:
+        low = high = math.nan
+    if not 0 < low < high < math.inf:
+        raise DataError(
+            f"{place}: range: value {text!r}: expected the lowest and the highest rate of a log-uniform "
+            "random search, separated by a blank, for instance 1e-4 1e-2"
+        )
+    return low, high
 
 
 def parse_count(text: str) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zoo.ablate.lines import Key, Lines
+from zoo.ablate.lines import Key, Lines, tuned_values
 from zoo.ablate.manifest import FILE, Run, read_manifest, run_folder
 from zoo.ablate.outcome import verify
 from zoo.ablate.quiet import QUIET
@@ -163,6 +163,7 @@ def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
         replace(
             lines.get(_key(run)) or _of_sweep(run, metrics[run.id], run_folder(folder, run), measure),
             tuning="tune" in run.phases,
+            drawn=None if manifest.tune is None else manifest.tune.drawn,
         )
         for run in ended
     ]
@@ -181,8 +182,8 @@ def _require_one_tokenizer(runs: Sequence[RunMetrics], measure: Measure) -> None
 
 
 def _key(run: Run) -> Key:
-    rate = next((float(value) for value in run.tuned.values()), None)
-    return run.variant, float(run.params or 0), float(run.tokens or 0), run.seed, rate
+    values = tuned_values(run.tuned)
+    return run.variant, float(run.params or 0), float(run.tokens or 0), run.seed, *values
 
 
 def _configured_rate(run: RunMetrics | None) -> float | None:
@@ -201,12 +202,13 @@ def _finished_metrics(sweep: Path, run: Run) -> RunMetrics | None:
 
 
 def _of_sweep(run: Run, metrics: RunMetrics | None, folder: Path, measure: Measure) -> FinishedRun:
-    rate = next((float(value) for value in run.tuned.values()), _configured_rate(metrics))
+    rate, second_key = tuned_values(run.tuned)
+    rate = _configured_rate(metrics) if rate is None else rate
     loss = math.inf if metrics is None else _final(metrics, measure)
     finished = _finished(
         run.variant, run.params or 0, run.tokens or 0, run.seed, loss, rate, metrics, str(folder)
     )
-    return replace(finished, trunk=run.trunk or "")
+    return replace(finished, trunk=run.trunk or "", second_key=second_key)
 
 
 def _final(run: RunMetrics, measure: Measure) -> float:

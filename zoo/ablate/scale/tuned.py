@@ -4,20 +4,27 @@ Several rates at one size are its tuning. The chosen rate is that with the most 
 the lowest mean loss. The tuning loss of the winner is too low by selection, so that runs that chose the rate
 count in the comparison only if there are no others. If a table does not mark these runs, they are those of a
 budget and seed with several rates.
+
+Where a second key was tuned, such as the weight decay, all this holds of points: a rate with a value of the
+second key. The parabola is then that of the rates that were tried at the second key's value in the
+comparison. Without runs of the comparison there is no result, because the table does not show at which of the
+points the tuning ended.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from zoo.ablate.scale.runs import AGAIN, FinishedRun, RunTable
-from zoo.ablate.scale.tuning import Parabola, at_border, vertex
+from zoo.ablate.scale.tuning import Parabola, at_border, fitted, vertex
 from zoo.utils.errors import DataError, did_you_mean
 
+TunedPoint = tuple[float | None, float | None]
+"""A rate and a value of the second key, see `FinishedRun.point`."""
 FEWEST_HALVED = 2
 """Smallest number of seeds for a comparison of the baseline with itself."""
 
@@ -29,13 +36,18 @@ class TunedSize:
     Attributes:
         compared: the runs of the comparison, at the chosen rate.
         rate: the chosen rate; None if the table has none.
-        tried: the mean loss of every tried rate, at the budget with the most rates; just one entry without
-            tuning.
+        tried: the mean loss of every tried rate, at the budget with the most rates and, if there is a second
+            key, at the value of it in the comparison; just one entry without tuning.
         seeds: number of seeds with which each rate was tried.
         problem: the reason why the size has no verdict; empty if it has one.
         reused: whether runs that chose the rate count in the comparison, because there are no others.
         dropped: the runs at other rates that are no tuning: neither marked as such, nor of a seed and budget
             with several rates.
+        second_key: the chosen value of the second key; None if there is none.
+        second_tried: the mean loss of every tried value of the second key, at one rate; empty if it was not
+            tuned.
+        losses: the mean loss of every point that was tried.
+        drawn: the range from which a random search drew the rates; None: it did not.
     """
 
     compared: tuple[FinishedRun, ...]
@@ -45,6 +57,15 @@ class TunedSize:
     problem: str = ""
     reused: bool = False
     dropped: tuple[FinishedRun, ...] = ()
+    second_key: float | None = None
+    second_tried: Mapping[float, float] = field(default_factory=dict)
+    losses: tuple[float, ...] = ()
+    drawn: tuple[float, float] | None = None
+
+    @property
+    def tuning_runs(self) -> int:
+        """The number of runs that chose the rate and the second key."""
+        return len(self.losses) * self.seeds if self.tuned else 0
 
     @property
     def tuned(self) -> bool:
@@ -58,13 +79,24 @@ class TunedSize:
 
     @property
     def parabola(self) -> Parabola | None:
-        """The loss over ln rate near the best tried rate; None at a border or beside a diverged run."""
-        if len(self.tried) < 3 or at_border(self.tried):
+        """The loss over ln rate near the best tried rate; None at a border or beside a diverged run.
+
+        It is also None if two keys were drawn at random, where the losses over the rate show both.
+        """
+        if self.drawn is None:
+            return _parabola(self.tried, vertex)
+        return _parabola(self.tried, fitted) if self.second_key is None else None
+
+    @property
+    def second_parabola(self) -> Parabola | None:
+        """The loss over the logarithm of the second key; None at a border or beside a diverged run."""
+        return _parabola(self.second_tried, vertex) if self.drawn is None else None
+
+    def share_within(self, loss: float) -> float | None:
+        """The share of the tried points at most so much worse than the best one; None without tuning."""
+        if not self.tuned or not math.isfinite(min(self.losses)):
             return None
-        try:
-            return vertex(self.tried)
-        except ValueError:
-            return None
+        return fmean(value <= min(self.losses) + loss for value in self.losses)
 
 
 def tuned_sizes(runs: Sequence[FinishedRun]) -> dict[float, TunedSize]:
@@ -96,47 +128,103 @@ def halved(table: RunTable, baseline: str) -> RunTable:
     )
 
 
+def _parabola(
+    losses: Mapping[float, float], fit: Callable[[Mapping[float, float]], Parabola]
+) -> Parabola | None:
+    if len(losses) < 3:
+        return None
+    try:
+        return fit(losses)
+    except ValueError:
+        return None
+
+
 def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:
-    rates = sorted({run.rate for run in runs if run.rate is not None})
-    if len(rates) < 2:
-        rate = rates[0] if rates else None
-        return TunedSize(tuple(runs), rate, {} if rate is None else {rate: fmean(run.loss for run in runs)})
-    trials: dict[tuple[float, int], set[float]] = defaultdict(set)
+    points = sorted({run.point for run in runs if run.rate is not None})
+    drawn = runs[0].drawn
+    if len(points) < 2:
+        rate, second = points[0] if points else (None, None)
+        loss = fmean(run.loss for run in runs)
+        tried = {} if rate is None else {rate: loss}
+        return TunedSize(tuple(runs), rate, tried, second_key=second, losses=(loss,), drawn=drawn)
+    trials: dict[tuple[float, int], set[TunedPoint]] = defaultdict(set)
     for run in runs:
-        assert run.rate is not None  # `check_runs` refuses sizes where only some runs have a rate
-        trials[run.tokens, run.seed].add(run.rate)
+        trials[run.tokens, run.seed].add(run.point)
     choosing = [
         run for run in runs if (len(trials[run.tokens, run.seed]) > 1 if run.tuning is None else run.tuning)
     ]
-    curves: dict[float, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    curves: dict[float, dict[TunedPoint, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in choosing or runs:
-        assert run.rate is not None  # as above
-        curves[run.tokens][run.rate].append(run.loss)
+        curves[run.tokens][run.point].append(run.loss)
     curve = max(curves.values(), key=len)
-    tried = {rate: fmean(curve[rate]) for rate in sorted(curve)}
-    counts = {rate: sum(run.rate == rate for run in runs) for rate in rates}
-    chosen = min(rates, key=lambda rate: (-counts[rate], tried.get(rate, math.inf)))
-    at_chosen = [run for run in runs if run.rate == chosen]
+    means = {point: fmean(curve[point]) for point in sorted(curve)}
+    counts = {point: sum(run.point == point and not run.tuning for run in runs) for point in points}
+    chosen = min(points, key=lambda point: (-counts[point], means.get(point, math.inf)))
+    at_chosen = [run for run in runs if run.point == chosen]
     fresh = [run for run in at_chosen if run not in choosing]
     kept = {run.tokens for run in fresh}
     compared = [run for run in at_chosen if run in fresh or run.tokens not in kept]
+    tried, second_tried = _searches(means, chosen, joint=drawn is not None)
+    rate, second = chosen
+    assert rate is not None  # `check_runs` refuses sizes where only some runs have a rate
+    problem = _problem("rate", rate, tried)
+    if second is not None:
+        problem = problem or _problem("second key", second, second_tried)
+        if not fresh and len({other for _, other in points}) > 1:
+            problem = problem or "two keys were tuned, and no run of a comparison is there"
     return TunedSize(
         tuple(compared),
-        chosen,
+        rate,
         tried,
         min(map(len, curve.values())),
-        _problem(chosen, tried),
+        problem,
         reused=len(compared) > len(fresh),
-        dropped=tuple(run for run in runs if run.rate != chosen and run not in choosing),
+        dropped=tuple(run for run in runs if run.point != chosen and run not in choosing),
+        second_key=second,
+        second_tried=second_tried,
+        losses=tuple(means.values()),
+        drawn=drawn,
     )
 
 
-def _problem(chosen: float, tried: Mapping[float, float]) -> str:
+def _searches(
+    means: Mapping[TunedPoint, float], chosen: TunedPoint, joint: bool
+) -> tuple[dict[float, float], dict[float, float]]:
+    """The mean losses over the rate and over the second key, each with the other one fixed.
+
+    The other one is fixed at its value in the comparison or, where that was not tuned at, at the value that
+    was tried with the most others.
+
+    Args:
+        means: the mean loss of every point.
+        chosen: the point of the comparison.
+        joint: whether both were drawn together, so that neither is fixed.
+    """
+    rates: dict[float | None, dict[float, float]] = defaultdict(dict)
+    seconds: dict[float | None, dict[float, float]] = defaultdict(dict)
+    for (rate, second), loss in means.items():
+        assert rate is not None  # as above
+        rates[None if joint else second][rate] = loss
+        if second is not None:
+            seconds[None if joint else rate][second] = loss
+    of_rate, of_second = (
+        by_other[other] if len(by_other.get(other, ())) > 1 else max(by_other.values(), key=len, default={})
+        for by_other, other in (
+            (rates, None if joint else chosen[1]),
+            (seconds, None if joint else chosen[0]),
+        )
+    )
+    return of_rate, of_second if len(of_second) > 1 else {}
+
+
+def _problem(what: str, chosen: float, tried: Mapping[float, float]) -> str:
+    if not tried:
+        return ""
     lowest, highest = min(tried), max(tried)
     tested = f"{lowest:g} to {highest:g}"
     if len(tried) > 1 and at_border(tried):
-        best = min(tried, key=lambda rate: tried[rate])
-        return f"the best rate, {best:g}, lies at the border of {tested}"
+        best = min(tried, key=lambda value: tried[value])
+        return f"the best {what}, {best:g}, lies at the border of {tested}"
     if not lowest <= chosen <= highest:
-        return f"the rate of the comparison, {chosen:g}, lies outside the rates tried, {tested}"
+        return f"the {what} of the comparison, {chosen:g}, lies outside the {what}s tried, {tested}"
     return ""

@@ -18,6 +18,14 @@ Array = NDArray[np.float64]
 
 MOST_EXTENSIONS = 4
 """Largest number of points that are added while the best one is the first or the last."""
+FEWEST_ON_LINE = 3
+"""Smallest number of tuned sizes through which a line of ln rate over ln N is drawn."""
+STRAIGHT = 0.2
+"""Largest standard deviation of residuals with which a line of ln rate over ln N is used."""
+WINDOW = math.log(4)
+"""Distance in ln rate from the best random point up to which points are fitted by a parabola (our choice)."""
+FEWEST_FITTED = 5
+"""Smallest number of random points that are fitted by a parabola (our choice)."""
 
 GAPS = 3.0
 """Number of standard deviations of tuning alone that a difference at one size must exceed."""
@@ -108,6 +116,106 @@ def vertex(losses: Mapping[float, float]) -> Parabola:
         return Parabola(float(x[1]), float(y[1]), 0.0)
     step = float(np.clip(-slope / (2 * curvature), (x[0] - x[1]) / 2, (x[2] - x[1]) / 2))
     return Parabola(float(x[1]) + step, float(offset + slope * step + curvature * step**2), float(curvature))
+
+
+def ln_vertex(losses: Mapping[float, float]) -> float:
+    """ln of the vertex, or of the best rate if a run beside it diverged.
+
+    Raises:
+        ValueError: The best rate is at the border.
+    """
+    try:
+        return vertex(losses).ln_rate
+    except ValueError:
+        if at_border(losses):
+            raise
+        return math.log(min(losses, key=lambda rate: losses[rate]))
+
+
+def fitted(losses: Mapping[float, float]) -> Parabola:
+    """The parabola near the best point of a random search, by least squares.
+
+    Random points may lie so close to each other that a parabola through the best one and its neighbours
+    shows noise alone. Therefore all points up to `WINDOW` from the best one are fitted.
+
+    Args:
+        losses: the mean loss by rate.
+
+    Raises:
+        ValueError: The best rate is at the border, there are fewer than `FEWEST_FITTED` finite losses in the
+            window, or the fitted loss has no lowest point there.
+    """
+    if at_border(losses):
+        raise ValueError("the best rate is the lowest or the highest of those that were drawn")
+    best = min(losses, key=lambda rate: losses[rate])
+    near = [r for r in losses if abs(math.log(r / best)) <= WINDOW and math.isfinite(losses[r])]
+    if len(near) < FEWEST_FITTED:
+        raise ValueError(f"{len(near)} points near the best rate {best:g}; expected {FEWEST_FITTED} or more")
+    x = np.log(near) - math.log(best)
+    curvature, slope, offset = np.polyfit(x, [losses[rate] for rate in near], 2)
+    if curvature <= 0 or not x.min() <= -slope / (2 * curvature) <= x.max():
+        raise ValueError(f"the losses near the best rate {best:g} have no lowest point")
+    step = float(-slope / (2 * curvature))
+    return Parabola(math.log(best) + step, float(offset + slope * step / 2), float(curvature))
+
+
+def rate_line(best_rates: Mapping[float, float]) -> tuple[float, float] | None:
+    """The straight line of ln rate over ln parameters: its slope, and its value at 0.
+
+    Args:
+        best_rates: ln of the best rate by ln parameters.
+
+    Returns:
+        The line; None with fewer than `FEWEST_ON_LINE` sizes, or if their residuals exceed `STRAIGHT`.
+    """
+    if len(best_rates) < FEWEST_ON_LINE:
+        return None
+    x, y = np.array(list(best_rates)), np.array(list(best_rates.values()))
+    slope, offset = np.polyfit(x, y, 1)
+    rest = y - (slope * x + offset)
+    if math.sqrt(float(rest @ rest) / (len(x) - 2)) >= STRAIGHT:
+        return None
+    return float(slope), float(offset)
+
+
+def random_gap(
+    parabola: Parabola,
+    bounds: tuple[float, float],
+    points: int,
+    *,
+    sd: float,
+    seeds: int,
+    per_token: float,
+    studies: int = 20_000,
+    generator: int = 0,
+) -> float:
+    """The standard deviation of the difference between two equal sides that a random search alone causes.
+
+    The rule, the best of n rates that are drawn log-uniformly, is simulated on the fitted parabola with the
+    seeds' noise. Each side draws its own points. The sides of a sweep try the same ones, but their best rates
+    lie at different places between them, so that their errors are taken to be independent (our choice).
+
+    Args:
+        parabola: the fitted parabola, assumed to be the truth.
+        bounds: the lowest and the highest rate that may be drawn.
+        points: number of points.
+        sd: see `tuning_gap`, also for the arguments that follow.
+        seeds: number of runs per point.
+        per_token: decrease of the loss per e-fold of tokens, in nats.
+        studies: number of simulated searches.
+        generator: seed of the simulation.
+
+    Returns:
+        The standard deviation in ln tokens.
+    """
+    random = np.random.default_rng(generator)
+    regrets = np.empty((2, studies))
+    for side in range(2):
+        x = random.uniform(math.log(bounds[0]), math.log(bounds[1]), (studies, points))
+        losses = parabola.curvature * (x - parabola.ln_rate) ** 2
+        found = (losses + random.normal(0, sd / math.sqrt(seeds), x.shape)).argmin(1)
+        regrets[side] = losses[np.arange(studies), found] / per_token
+    return float((regrets[1] - regrets[0]).std())
 
 
 def tuning_gap(

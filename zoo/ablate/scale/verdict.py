@@ -332,11 +332,10 @@ def _further_claims(measurement: VariantMeasurement, looks: Looks) -> list[tuple
     chain = []
     if measurement.items is not None:
         chain.append(("items", _over_looks(measurement.items.p_value, measurement, looks)))
-    for cost in measurement.costs:
-        if cost.name == "seconds":
-            chain.append(
-                (cost.name, 1.0 if one_size.is_within_tuning(cost.ln_c, measurement) else cost.p_value)
-            )
+    seconds = next((cost for cost in measurement.costs if cost.name == "seconds"), None)
+    if seconds is not None:
+        by_tuning = one_size.is_within_tuning(seconds.ln_c, measurement)
+        chain.append(("seconds", 1.0 if by_tuning else seconds.p_value))
     return chain
 
 
