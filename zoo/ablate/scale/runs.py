@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from zoo.ablate.scale.samples import SUFFIX, read_samples
+from zoo.ablate.scale.samples import read_items
 from zoo.ablate.scale.speeds import Speeds
 from zoo.ablate.scale.speedup import Cells
 from zoo.utils.errors import DataError, did_you_mean
@@ -229,6 +229,9 @@ def _check_size(what: str, runs: Sequence[FinishedRun]) -> None:
             "of "
             "all runs or of none"
         )
+    for run in runs:
+        if run.second_key is not None and run.rate is None:
+            raise DataError(f"{run.place}: {what}: second_key without a rate; expected both")
     for column, values in (
         ("second_key", [run.second_key for run in runs]),
         ("range", [run.drawn for run in runs]),
@@ -361,7 +364,7 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
         overlap = number("overlap", lambda v: 0 <= v <= 1, "a share, between 0 and 1")
     if row.get("spikes", "").strip():
         spikes = number("spikes", whole, "an integer of at least 0")
-    items, questions = _items(place, row.get("items", "").strip(), folder)
+    items, questions = read_items(place, row.get("items", "").strip(), folder)
     variant = row["variant"].strip()
     if not variant:
         raise DataError(f"{place}: variant: empty; expected a name")
@@ -404,34 +407,6 @@ def _range(place: str, text: str) -> tuple[float, float] | None:
             "random search, separated by a blank, for instance 1e-4 1e-2"
         )
     return low, high
-
-
-def _items(place: str, text: str, folder: Path) -> tuple[tuple[float, ...] | None, str]:
-    """The scores of questions, and a fingerprint of the questions; None and "" without scores."""
-    name, _, metric = text.partition("#")
-    questions = ""
-    items: tuple[float, ...] | None
-    if name.endswith(SUFFIX):
-        try:
-            items, questions = read_samples(folder / name, metric or None)
-        except DataError as error:
-            raise DataError(f"{place}: items: {error}") from error
-    else:
-        try:
-            items = tuple(float(score) for score in text.split()) or None
-        except ValueError as error:
-            raise DataError(
-                f"{place}: items: {error}; expected numbers separated by blanks, or a file of samples "
-                f"({SUFFIX})"
-            ) from error
-    if items and not all(map(math.isfinite, items)):
-        raise DataError(f"{place}: items: not all scores are finite; expected a number per question")
-    if items and max(items) > 1:
-        raise DataError(
-            f"{place}: items: value {max(items):g}: expected scores of at most 1, such as log-probabilities, "
-            "or 0 and 1 for wrong and right"
-        )
-    return items, questions
 
 
 def parse_count(text: str) -> float:

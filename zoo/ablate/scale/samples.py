@@ -85,3 +85,31 @@ def _log_probability(sample: JsonObject) -> object:
         return None
     answer: object = choices[int(target)][0]
     return answer
+
+
+def read_items(place: str, text: str, folder: Path) -> tuple[tuple[float, ...] | None, str]:
+    """The scores of questions, and a fingerprint of the questions; None and "" without scores."""
+    name, _, metric = text.partition("#")
+    questions = ""
+    items: tuple[float, ...] | None
+    if name.endswith(SUFFIX):
+        try:
+            items, questions = read_samples(folder / name, metric or None)
+        except DataError as error:
+            raise DataError(f"{place}: items: {error}") from error
+    else:
+        try:
+            items = tuple(float(score) for score in text.split()) or None
+        except ValueError as error:
+            raise DataError(
+                f"{place}: items: {error}; expected numbers separated by blanks, or a file of samples "
+                f"({SUFFIX})"
+            ) from error
+    if items and not all(map(math.isfinite, items)):
+        raise DataError(f"{place}: items: not all scores are finite; expected a number per question")
+    if items and max(items) > 1:
+        raise DataError(
+            f"{place}: items: value {max(items):g}: expected scores of at most 1, such as log-probabilities, "
+            "or 0 and 1 for wrong and right"
+        )
+    return items, questions
