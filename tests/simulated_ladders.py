@@ -43,14 +43,14 @@ def true_loss(sweep: Sweep, run: PlannedRun, decay: float = 0.0) -> float:
         run: one of its runs.
         decay: curvature over ln of the weight decay, whose optimum moves with the rate as well.
     """
-    job = Job.of(run.config)
+    job, second = Job.of(run.config), tuned_values(run.point)[1]
     (size,) = [size for size in sweep.ladder if size.params == run.params]
     tokens = float(run.steps * size.sides[0].per_step)
     off = math.log(job.optimizer.lr / best_rate(run.params))
     noise = 0.02 * np.random.default_rng(list(run.id.encode())).standard_normal()
     lost = 0.24 * off**2
-    if decay:
-        far = math.log(job.optimizer.weight_decay / best_decay(run.params))
+    if second is not None:
+        far = math.log(second / best_decay(run.params))
         lost += decay * (far + 0.2 * off) ** 2
     tokens *= math.exp(noise - lost)
     return float(0.45 + 0.25 * (run.params / 1e6) ** -0.3 + 0.8 * (tokens / 1e6) ** -0.3)

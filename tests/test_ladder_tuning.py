@@ -29,11 +29,12 @@ from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.rate_search import chosen_rate
 from zoo.ablate.results import read_results
-from zoo.ablate.scale.presentation import tables, tuning_table
+from zoo.ablate.scale.presentation import tables
 from zoo.ablate.scale.runs import FinishedRun, RunTable, read_runs
 from zoo.ablate.scale.sources import read_table
 from zoo.ablate.scale.tuned import tuned_sizes
 from zoo.ablate.scale.tuning import Parabola, fitted, random_gap, tuning_gap
+from zoo.ablate.scale.tuning_table import tuning_table
 from zoo.ablate.scale.verdict import judge
 from zoo.ablate.side_tuning import tune_at_random
 from zoo.ablate.sweep import Sweep
@@ -244,7 +245,7 @@ def test_a_random_ladder_is_judged_with_its_doubt_and_its_curves(drawn: Ladder, 
     for view in curves.views:
         for series in view.series:
             for low, median, high in zip(series.low, series.y, series.high, strict=True):
-                assert low <= float(median) <= high
+                assert low <= float(str(median)) <= high
     page = write_ladder(found, "base", tmp_path, margin=1.1, alpha=0.05, title="random")
     assert "Median loss of the best of k random trials" in page.read_text()
     fewer = [run for run in order if "final" in run.phases]
@@ -294,6 +295,7 @@ def test_a_random_search_with_halving_keeps_the_best_share() -> None:
     assert (low.values, low.on_border) == ({}, (LR,))
 
 
+SWAPPED = {key: {"log_uniform": [1e-3, 1e-2]} for key in (DECAY, LR)}
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "three keys": (
         {"grid": {LR: RATES, DECAY: DECAYS, "optimizer.beta2": [0.9, 0.95, 0.99]}},
@@ -315,6 +317,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
             "grids": [{"where": {"init": "he"}, "grid": {LR: RATES, DECAY: [0.01, 0.03, 0.09, 0.27, 0.81]}}],
         },
         "grids: expected the same factor between neighbours for every variant",
+    ),
+    "the rate second": (
+        {"grid": None, "choose": "best", "random": {**SWAPPED, "trials": 5}},
+        "tune: optimizer.weight_decay, optimizer.lr: the first key of a ladder is the learning rate; "
+        "expected optimizer.lr first",
     ),
     "uniform": (
         at_random(**{LR: {"uniform": [1e-3, 1e-2]}}),
@@ -346,6 +353,10 @@ def test_two_keys_in_turn_are_for_ladders(tmp_path: Path) -> None:
         load(tmp_path, scale=None, lines=None, axes={"schedule.warmup": [20, 30]}, tune=TWO)
 
 
+def variant(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    return [run for run in runs if run.variant == "init=he"]
+
+
 def test_lines_keep_both_values_and_the_range(tmp_path: Path) -> None:
     """The CSV says what the sweep says, and the sweep goes on from it."""
     values = itemgetter("variant", "size", "tokens", "seed", "rate", "second_key", "drawn", "loss")
@@ -365,6 +376,9 @@ def test_lines_keep_both_values_and_the_range(tmp_path: Path) -> None:
         of_csv = read_table([folder / "lines.csv"]).runs
         assert {values(vars(run)) for run in of_csv} == {values(vars(run)) for run in of_sweep}
         assert len({run.second_key for run in of_csv}) > 2
+        ours, theirs = (tuned_sizes(runs).popitem()[1] for runs in (variant(of_csv), variant(of_sweep)))
+        for what in ("rate", "second_key", "tried", "second_tried", "losses", "problem"):
+            assert getattr(ours, what) == getattr(theirs, what)
         assert {run.drawn for run in of_csv} == ({None} if name == "turn" else {(2e-3, 5e-2)})
         (folder / "sweeps").rename(folder / "gone")
         again = tiny_ladder(folder, scale=scale, tune=tune)
@@ -376,6 +390,7 @@ def test_lines_keep_both_values_and_the_range(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
+        ("second_key\n a,1M,1M,0,2,,.1", "second_key without a rate; expected both"),
         ("second_key\n a,1M,1M,0,2,1e-3,0", "second_key: value '0': expected a number above 0"),
         ("range\n a,1M,1M,0,2,1e-3,1e-3", "range: value '1e-3': expected the lowest and the highest rate"),
         ("range\n a,1M,1M,0,2,1e-3,1e-2 1e-3", "range: value '1e-2 1e-3'"),
@@ -453,7 +468,9 @@ def one_size(factor: float, rates: Sequence[float], more: Any) -> list[FinishedR
 
 def test_one_size_after_a_random_search_must_exceed_its_error() -> None:
     generator = np.random.default_rng(5)
-    rates = [float(f"{r:.4g}") for r in np.exp(generator.uniform(*np.log(DRAWN), TRIALS))]
+    rates = [
+        float(f"{r:.4g}") for r in np.exp(generator.uniform(math.log(DRAWN[0]), math.log(DRAWN[1]), TRIALS))
+    ]
 
     def more(rate: float) -> float:
         return 0.1 * math.log(rate / 4e-3) ** 2
@@ -489,7 +506,10 @@ def test_where_the_error_of_tuning_is_not_known_a_word_says_its_false_alarms() -
 
 def test_a_sweep_at_one_size_simulates_its_random_search(tmp_path: Path) -> None:
     generator = np.random.default_rng(2)
-    rates = {float(f"{r:.4g}"): 0.0 for r in np.exp(generator.uniform(*np.log(DRAWN), TRIALS))}
+    rates = {
+        float(f"{r:.4g}"): 0.0
+        for r in np.exp(generator.uniform(math.log(DRAWN[0]), math.log(DRAWN[1]), TRIALS))
+    }
     tune = {n: {r: 3 + 0.1 * math.log(r / 4e-3) ** 2 for r in rates} for n in ("base", "new")}
     folder = write_sweep(tmp_path / "sweep", {"base": [3.0, 3.02, 3.01], "new": [2.9, 2.92, 2.93]}, tune=tune)
     manifest = read_manifest(folder)

@@ -160,8 +160,8 @@ def test_every_run_keeps_its_own_number_of_parameters(tmp_path: Path) -> None:
     warnings = judge_ladder(sweep.folder).verdicts["model.d_mlp=64"].warnings
     assert any("parameters or FLOPs per token differ by" in warning for warning in warnings)
     rows = [row.split(",") for row in file.read_text().splitlines()]
-    at = rows[0].index("parameters")  # and what was added after it stands behind it
-    file.write_text("".join(",".join(row[:at] + row[at + 4 :]) + "\n" for row in rows))
+    at, end = map(rows[0].index, ("parameters", "trunk"))  # what was added after it stands behind it
+    file.write_text("".join(",".join(row[:at] + row[end:]) + "\n" for row in rows))
     assert {run.parameters for run in read_table([file]).runs} == {None}
     ladder(tmp_path, axes={"model.d_mlp": [16, 64]}, scale=scale, tune=None)
 

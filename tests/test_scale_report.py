@@ -36,6 +36,7 @@ from zoo.ablate.plan import PlannedRun
 from zoo.ablate.progress import LadderProgress, progress
 from zoo.ablate.sweep import Sweep, load_sweep
 from zoo.ablate.table import Table as Shown
+from zoo.ablate.tuning import Point
 from zoo.commands.cli import main
 from zoo.config.yaml import dump_yaml
 from zoo.report.interactive import plotly_figure
@@ -87,7 +88,7 @@ def law(run: PlannedRun) -> float:
 
 
 def row_of(run: PlannedRun, loss: float) -> dict[str, str]:
-    variant, size, tokens, seed, rate = run.key
+    variant, size, tokens, seed, rate, _ = run.key
     values = {"variant": variant, "size": f"{size:.0f}", "tokens": f"{tokens:.0f}", "seed": str(seed)}
     values |= {"rate": "" if rate is None else repr(rate), "loss": repr(loss), "run": run.id, "spikes": "1"}
     return dict.fromkeys(COLUMNS, "") | values | {"config": config_hash(run.config), "worker_seconds": "36.0"}
@@ -377,9 +378,9 @@ def test_questions_share_runs(sweeps: dict[str, Sweep]) -> None:
         runs = LadderPlanner(sweep).plan({}).runs  # the tuning of the smallest size
         return {config_hash(run.config) for run in runs if run.variant == variant}
 
-    def sides(key: str, variant: str) -> list[tuple[str, tuple[float, ...]]]:
+    def sides(key: str, variant: str) -> list[tuple[str, tuple[Point, ...]]]:
         every = [side for size in sweeps[key].ladder for side in size.sides]
-        return [(config_hash(side.config), side.rates) for side in every if side.variant == variant]
+        return [(config_hash(side.config), side.points) for side in every if side.variant == variant]
 
     gpt, ngpt = runs("q1", "model=gpt"), runs("q1", "model=ngpt")
     assert len(gpt) == len(ngpt) == 3
@@ -397,7 +398,7 @@ def test_every_side_is_tuned_over_as_wide_a_grid(sweeps: dict[str, Sweep]) -> No
     for question in LADDERS:
         for size in sweeps[question.key].ladder:
             for side in size.sides if sweeps[question.key].tune else ():
-                low, middle, high = side.rates
+                low, middle, high = side.grids(["optimizer.lr"])["optimizer.lr"]
                 place = f"{question.key}, {side.variant}"
                 assert (middle / low, high / middle) == pytest.approx((2, 2)), place
 

@@ -42,7 +42,7 @@ def test_every_side_is_tuned_alike_and_no_token_is_read_twice(context: Sweep) ->
         assert size.budgets == (732 * 2048, 1465 * 2048, 2930 * 2048)
         assert max(size.budgets) < 7_107_667  # docs/results/scale/plan.md
         assert size.seeds == (0, 1, 2)
-        assert {len(side.rates) for side in size.sides} == {3}
+        assert {len(side.points) for side in size.sides} == {3}
         assert {side.config.schedule.warmup for side in size.sides} == {50}
 
 

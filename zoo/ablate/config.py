@@ -24,6 +24,8 @@ Scalar = str | int | float | bool | None
 
 MOST_KEYS = 2
 """Largest number of keys that are tuned in turn, or that a random search of a ladder draws."""
+RATE = "lr"
+"""The last part of the key of a learning rate."""
 FEWEST_RANDOM = 3
 """Smallest number of random points in a ladder: the best one has to lie between two others."""
 
@@ -318,6 +320,12 @@ def _check_tuning(tune: Tune, is_ladder: bool) -> None:
     Raises:
         ValueError: The tuning has another form than is expected there.
     """
+    late = [key for key in tune.keys[1:] if key.split(".")[-1] == RATE]
+    if is_ladder and late and tune.keys[0].split(".")[-1] != RATE:
+        raise ValueError(
+            f"tune: {', '.join(tune.keys)}: the first key of a ladder is the learning rate; expected "
+            f"{late[0]} first"
+        )
     if not is_ladder:
         if tune.choose == "parabola" and len(tune.keys) > 1:
             raise ValueError(

@@ -22,7 +22,7 @@ Grids = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
-class Trial:
+class TriedPoint:
     """A point that is trained.
 
     Attributes:
@@ -47,7 +47,7 @@ class SideTuning:
             ended, and not at a border.
     """
 
-    trials: tuple[Trial, ...]
+    trials: tuple[TriedPoint, ...]
     chosen: ChosenPoint | None = None
     ln_best: Mapping[str, float] = field(default_factory=dict)
 
@@ -77,7 +77,7 @@ def tune_in_turn(
     """
     starts = {key: bracket(grid, best.get(key, {}), ln_params) for key, grid in grids.items()}
     point = {key: start[len(start) // 2] for key, start in starts.items()}
-    trials: list[Trial] = []
+    trials: list[TriedPoint] = []
     ln_best: dict[str, float] = {}
     rate = next(iter(grids))
 
@@ -109,7 +109,7 @@ def _searched(
     rungs: int,
     loss: Loss,
     keep: float,
-    trials: list[Trial],
+    trials: list[TriedPoint],
 ) -> RateSearch:
     """Search over one key while the others are fixed, and add the points to train to `trials`."""
 
@@ -120,7 +120,7 @@ def _searched(
         return loss(at(value), rung)
 
     result = search(start, *(partial(known, rung) for rung in range(rungs)), keep=keep)
-    trials += [Trial(at(rate), result.until[rate], rate in result.dropped) for rate in result.rates]
+    trials += [TriedPoint(at(rate), result.until[rate], rate in result.dropped) for rate in result.rates]
     return result
 
 
@@ -137,10 +137,10 @@ def tune_at_random(points: Sequence[Point], rungs: int, loss: Loss, keep: float 
         keep: the share of the points that continues after each early rung, rounded up.
     """
     alive = list(range(len(points)))
-    trials = [Trial(point, 0) for point in points]
+    trials = [TriedPoint(point, 0) for point in points]
     for rung in range(rungs):
         for i in alive:
-            trials[i] = Trial(points[i], rung)
+            trials[i] = TriedPoint(points[i], rung)
         known = [loss(points[i], rung) for i in alive]
         losses = [(value,) for value in known if value is not None]
         if len(losses) < len(alive):
@@ -148,7 +148,7 @@ def tune_at_random(points: Sequence[Point], rungs: int, loss: Loss, keep: float 
         if rung < rungs - 1:
             kept = {alive[k] for k in survivors(losses, keep)}
             for i in set(alive) - kept:
-                trials[i] = Trial(points[i], rung, dropped=True)
+                trials[i] = TriedPoint(points[i], rung, dropped=True)
             alive = [i for i in alive if i in kept]
     best = points[alive[best_point(losses)]]
     border = on_border(best, points)

@@ -236,6 +236,9 @@ def _check_size(what: str, runs: Sequence[FinishedRun]) -> None:
             "of "
             "all runs or of none"
         )
+    for run in runs:
+        if run.second_key is not None and run.rate is None:
+            raise DataError(f"{run.place}: {what}: second_key without a rate; expected both")
     for column, values in (
         ("second_key", [run.second_key for run in runs]),
         ("range", [run.drawn for run in runs]),

@@ -142,3 +142,5 @@ def _log_probability(sample: JsonObject) -> object:
         return None
     answer: object = choices[int(target)][0]
     return answer
+
+

@@ -1,0 +1,76 @@
+"""The table of a verdict's learning rates, with every side and size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from zoo.ablate.scale.measure import VariantMeasurement
+from zoo.ablate.scale.runs import format_count
+from zoo.ablate.scale.tuned import TunedSize
+from zoo.ablate.table import Column, Table
+
+NEAR = 0.02
+"""Distance in ln tokens from the best tried point within which points count as near it."""
+NEAR_BEST = "within 2 % tokens of the best"
+
+
+def tuning_table(measured: Mapping[str, VariantMeasurement], baseline: str) -> Table:
+    """A table of the rates of every side and size, with the values of a second key if there is one."""
+    pairs = [pair for measurement in measured.values() for pair in measurement.pairs.values()]
+    two_keys = any(side.second_key is not None for pair in pairs for side in pair.sides)
+    columns = [
+        Column("variant", align_right=False),
+        Column("size", format_count),
+        Column("rate", lambda v: f"{v:.4g}"),
+        Column("tried", align_right=False),
+        *([Column("second key", lambda v: f"{v:.4g}")] if two_keys else []),
+        *([Column("second key tried", align_right=False)] if two_keys else []),
+        Column("tuning runs"),
+        Column(NEAR_BEST, lambda v: f"{v:.0%}"),
+        Column("vertex", lambda v: f"{v:.4g}"),
+        Column("curvature", lambda v: f"{v:.3g}"),
+        Column("problem", align_right=False),
+    ]
+    rows: list[list[object]] = []
+    for name, measurement in measured.items():
+        # The baseline's rows are the same for every variant.
+        for k, side_name in enumerate((baseline, name)):
+            for params, pair in measurement.pairs.items() if k or name == next(iter(measured)) else ():
+                side = pair.sides[k]
+                if side.rate is None:
+                    continue
+                parabola = side.parabola
+                rows.append(
+                    [
+                        side_name,
+                        params,
+                        side.rate,
+                        _values(side.tried),
+                        *([side.second_key, _values(side.second_tried)] if two_keys else []),
+                        side.tuning_runs,
+                        _share_near_best(measurement, params, side),
+                        parabola and math.exp(parabola.ln_rate),
+                        parabola and parabola.curvature,
+                        side.problem,
+                    ]
+                )
+    note = (
+        "Rate: that of the comparison. Vertex: of the parabola through the best rate and its neighbours; "
+        "curvature: in nats per (ln rate) squared. "
+        f"{NEAR_BEST.capitalize()}: the share of all points tried whose loss is at most {NEAR:g} ln tokens "
+        "above the lowest one, converted to nats by the curve that both sides share at this size."
+        + " The second key is tuned at a rate of its own, then the rate at the second key's value."
+        * two_keys
+    )
+    return Table("tuning", "Learning rates", columns, rows, note)
+
+
+def _values(tried: Mapping[float, float]) -> str:
+    return ", ".join(f"{value:.3g}" for value in tried)
+
+
+def _share_near_best(measurement: VariantMeasurement, params: float, side: TunedSize) -> float | None:
+    """The share of the tried points within `NEAR` ln tokens of the best; None if it is not known."""
+    per_token = measurement.per_token(params, min(side.losses))
+    return None if per_token is None else side.share_within(NEAR * per_token)
