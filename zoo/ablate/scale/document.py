@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from zoo.ablate.scale.line import Estimate, Prediction
 from zoo.ablate.scale.items import Accuracy
+from zoo.ablate.scale.line import Estimate, Prediction
 from zoo.ablate.scale.outcomes import Outcome
 from zoo.ablate.scale.presentation import sentence
 from zoo.ablate.scale.verdict import Direction, ScaleVerdict, Trend, Word, alarms
@@ -157,8 +157,8 @@ class VariantDocument(Config):
     robust: RobustDocument | None = Field(description="null with fewer than four sizes")
     costs: dict[str, CostDocument] = Field(description="flops and seconds, where they are known")
     items: ItemsDocument | None = Field(
-        description="the first outcome that the table names, which is judged; null if it is missing or cannot "
-        "be compared"
+        description="the first outcome that the table names, which is judged; null if it is missing or "
+        "cannot be compared"
     )
     described_items: tuple[ItemsDocument, ...] = Field(
         description="the further outcomes in the order of the table, which are description, not judged"

@@ -42,7 +42,9 @@ class Outcome:
         return f"Items ({name})" if name else "Items"
 
 
-def compare_outcome(name: str, baseline: Sequence[FinishedRun], variant: Sequence[FinishedRun]) -> Outcome | None:
+def compare_outcome(
+    name: str, baseline: Sequence[FinishedRun], variant: Sequence[FinishedRun]
+) -> Outcome | None:
     """Compare the scores of questions at the longest common budget.
 
     Args:

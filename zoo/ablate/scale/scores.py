@@ -48,9 +48,7 @@ def read_outcomes(
     return {name: _read(place, name, row, folder, cluster) for name in outcome_columns(row)}
 
 
-def _read(
-    place: str, name: str, row: Mapping[str, str], folder: Path, cluster: str | None
-) -> Scores | None:
+def _read(place: str, name: str, row: Mapping[str, str], folder: Path, cluster: str | None) -> Scores | None:
     text, clusters = (row.get(column, "").strip() for column in (name, cluster_column(name)))
     file, _, metric = text.partition("#")
     scores: Scores | None

@@ -286,10 +286,11 @@ def _further_claims(measurement: VariantMeasurement, looks: Looks) -> list[tuple
     chain = []
     if measurement.items is not None:
         chain.append(("items", _over_looks(measurement.items.p_value, measurement, looks)))
-    for cost in measurement.costs:
-        if cost.name == "seconds":
-            chain.append((cost.name, 1.0 if _by_tuning(cost.ln_c, measurement) else cost.p_value))
-    return chain
+    return chain + [
+        (cost.name, 1.0 if _by_tuning(cost.ln_c, measurement) else cost.p_value)
+        for cost in measurement.costs
+        if cost.name == "seconds"
+    ]
 
 
 def _over_looks(p: float, measurement: VariantMeasurement, looks: Looks) -> float:
