@@ -1,4 +1,4 @@
-"""Scores of questions in the verdict across scale: claims at one size, looks, clusters, accuracy and order."""
+"""Scores of questions in the verdict across scale: claims, looks, clusters, accuracy, order."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from zoo.ablate.scale.document import VerdictDocument, document
 from zoo.ablate.scale.items import Scores, compare_items
-from zoo.ablate.scale.looks import spent_p
+from zoo.ablate.scale.looks import Looks, spent_p
 from zoo.ablate.scale.presentation import sentences
 from zoo.ablate.scale.runs import FinishedRun, RunTable, read_runs
-from zoo.ablate.scale.verdict import Looks, judge
+from zoo.ablate.scale.verdict import judge
 from zoo.utils.errors import DataError
 
 Array = NDArray[np.float64]
@@ -56,7 +56,7 @@ def test_items_at_one_size_are_claimed_after_the_tokens() -> None:
     assert judged["b"].claims == ("largest", "items", "seconds")
     assert judged["b"].directions == dict.fromkeys(("largest", "items", "seconds"), "better")
     (sentence,) = sentences(judged, "a", None)
-    assert " Seconds: " in sentence and " Items: +0.5" in sentence and sentence.endswith(" at 1M.")
+    assert " Seconds: " in sentence and " Items: +0.495 (" in sentence and sentence.endswith(" at 1M.")
     assert judge(RunTable(tuple(one_size(1.0, noisy(0.5)))), "a")["b"].claims == ()
     without = judge(RunTable(tuple(one_size(1.5, noisy(0.0)))), "a")["b"]
     assert without.claims == ("largest",), "seconds come after items"
@@ -67,17 +67,17 @@ def test_items_at_one_size_are_claimed_after_the_tokens() -> None:
 
 def test_seconds_at_one_size_must_exceed_what_tuning_makes() -> None:
     """As for tokens: three standard deviations of the error that all seeds share."""
-    losses = (2.20, 2.15, 2.13, 2.15, 2.20)
+    losses = (2.16, 2.14, 2.13, 2.14, 2.16)
     runs = []
-    for name, c in (("a", 1.0), ("b", 1.5)):
-        runs += [FinishedRun(name, 1e6, 5e6, 9, loss, 1e-3 * 2**k) for k, loss in enumerate(losses)]
-        cost = 1.0 if name == "a" else 1.47
-        of_side = [run for run in one_size(1.5, noisy(0.5)) if run.variant == name]
+    for name, cost in (("a", 1.0), ("b", 1.4911)):
+        runs += [FinishedRun(name, 1e6, 5e6, 99, loss, 1e-3 * 2**k) for k, loss in enumerate(losses)]
+        of_side = [run for run in one_size(1.5, noisy(0.5), seeds=12) if run.variant == name]
         runs += [replace(run, rate=4.1e-3, seconds=run.tokens * cost) for run in of_side]
     found = judge(RunTable(tuple(runs)), "a")["b"]
     gap, (seconds,) = found.measured.gap, found.measured.costs
     assert gap is not None
-    assert 0 < abs(seconds.ln_c) <= 3 * gap
+    assert seconds.half95 < seconds.ln_c < 3 * gap
+    assert seconds.p_value < 0.05
     assert found.claims == ("largest", "items")
 
 
@@ -86,7 +86,7 @@ def test_items_at_looks_over_seeds_share_the_error() -> None:
     parts = [1 / spent_p(1e-9, look, 3, None) for look in range(3, 1003)]
     assert sum(parts) * 1e-9 == pytest.approx(1 - 1 / 1001)
     assert spent_p(0.01, 6, 3, 10) == pytest.approx(0.01 * 100 / 11)
-    table = RunTable(tuple(one_size(1.5, noisy(0.06))))
+    table = RunTable(tuple(one_size(1.5, noisy(0.034))))
     once = judge(table, "a")["b"]
     assert once.measured.items is not None
     assert 0.05 * 11 / 100 < once.measured.items.p_value < 0.05
@@ -107,26 +107,30 @@ def test_the_level_of_items_at_one_size_is_told() -> None:
 
 
 def test_clusters_against_an_independent_computation() -> None:
-    """V_items by the sum over pairs of questions in a cluster, V_residual by the cells of seed and cluster."""
+    """V_items by the sum over pairs of questions in a cluster, V_residual by cells of seed and cluster."""
     random = np.random.default_rng(3)
     labels = np.array([7, 2, 2, 9, 7, 2, 9, 9, 9, 1])
     baseline, variant = random.normal(-1, 1, (3, 10)), random.normal(-1, 1, (3, 10))
-    found = compare_items(baseline, variant, list(labels))
-    n, groups, seeds = 10, 4, 3
-    differences = variant - baseline
-    d = differences.mean(0) - differences.mean()
+    n, factor = 10, 4 / 3
     same = [(i, j) for i in range(n) for j in range(n) if labels[i] == labels[j]]
-    of_items = groups / (groups - 1) * sum(d[i] * d[j] for i, j in same) / n**2
-    centred = differences - differences.mean(1, keepdims=True)
-    cells = [centred[:, labels == g].sum(1) for g in (1, 2, 7, 9)]
-    residual = groups / (groups - 1) * sum(cell.var(ddof=1) for cell in cells) / (seeds * n**2)
-    of_seeds = sum(side.mean(1).var(ddof=1) / seeds for side in (baseline, variant))
-    assert found.se**2 == pytest.approx(max(of_seeds + of_items - residual, of_items))
-    assert found.difference == pytest.approx(variant.mean() - baseline.mean())
-    assert found.df <= groups - 1
-    for side in (variant, variant[:2]):
-        alone = compare_items(baseline, side, range(n))
-        assert alone == compare_items(baseline, side), "a cluster per question is no cluster"
+
+    def residual(scores: Array) -> float:
+        centred = scores - scores.mean(1, keepdims=True)
+        sums = [centred[:, labels == g].sum(1) for g in (1, 2, 7, 9)]
+        return factor * float(sum(of.var(ddof=1) for of in sums)) / (len(scores) * n**2)
+
+    for side, rest in (
+        (variant, residual(variant - baseline)),
+        (variant[:2], residual(baseline) + residual(variant[:2])),
+    ):
+        d = side.mean(0) - baseline.mean(0)
+        d = d - d.mean()
+        of_items = factor * sum(d[i] * d[j] for i, j in same) / n**2
+        of_seeds = [of.mean(1).var(ddof=1) / len(of) for of in (baseline, side)]
+        found = compare_items(baseline, side, list(labels))
+        assert found.se**2 == pytest.approx(max(sum(of_seeds) + of_items - rest, of_items))
+        assert found.difference == pytest.approx(side.mean() - baseline.mean())
+        assert found.df <= 3
     for wrong in ([1] * n, list(labels[:-1])):
         with pytest.raises(ValueError, match="expected a cluster of each item, and at least two"):
             compare_items(baseline, variant, wrong)
@@ -149,8 +153,8 @@ def test_questions_of_one_passage_alarm_unless_they_are_clustered() -> None:
     labels = [i // 10 for i in range(300)]
     alarms = np.zeros(2)
     for _ in range(600):
-        sides = passages(random, 30, 10)
-        alarms += [compare_items(*sides, clusters).p_value < 0.05 for clusters in ((), labels)]
+        ours, theirs = passages(random, 30, 10)
+        alarms += [compare_items(ours, theirs, clusters).p_value < 0.05 for clusters in ((), labels)]
     independent, clustered = alarms / 600
     assert independent > 0.2
     assert 0.02 < clustered < 0.08
@@ -187,19 +191,15 @@ def test_clusters_of_a_table(tmp_path: Path) -> None:
         )
         for name in ("a", "b")
     ]
-    assert found.items == compare_items(*sides, [0, 1, 0, 1, 2, 2])
+    assert found.items == compare_items(sides[0], sides[1], [0, 1, 0, 1, 2, 2])
     for columns, fields, message in (
-        (
-            "items,clusters",
-            lambda r: f"{scores(r)},x y",
-            "RUNS:2: clusters: 2 names of clusters, and 6 scores",
-        ),
-        ("items,clusters", lambda r: ",x y", "RUNS:2: clusters: 2 names of clusters, and 0 scores"),
+        ("items,clusters", lambda r: f"{scores(r)},x y", "RUNS:2: clusters: 2 names .*, and 6 scores"),
+        ("items,clusters", lambda r: ",x y", "RUNS:2: clusters: 2 names .*, and 0 scores"),
         ("clusters", lambda r: "x", "RUNS:1: clusters: there are no scores .* expected a column 'items'"),
         (
             "items,clusters",
             lambda r: f"{scores(r)},{'x y x y z z' if r.seed else 'x x x y y y'}",
-            "clusters: other clusters of the questions at RUNS:2 than at",
+            "clusters: other clusters of the questions at RUNS:17 than at",
         ),
     ):
         write_table(table, columns, fields)
@@ -278,12 +278,12 @@ def test_accuracy_is_shown_beside_the_log_probability(
     judged = judged_json(capsys, table)["items"]
     assert judged["accuracy"] is None, "it is what is judged"
     assert judged["difference"] == pytest.approx(1 / 6)
-    changes: dict[str, Any] = {"metrics": []}
-    write_table(
-        table,
-        "items",
-        lambda r: write_samples(tmp_path, r, **(changes if r.variant + str(r.seed) == "b1" else {})),
-    )
+
+    def without(run: FinishedRun) -> str:
+        changes: dict[str, Any] = {"metrics": []} if (run.variant, run.seed) == ("b", 1) else {}
+        return write_samples(tmp_path, run, **changes)
+
+    write_table(table, "items", without)
     assert judged_json(capsys, table)["items"]["accuracy"] is None, "a run has none"
     write_table(table, "items", lambda r: write_samples(tmp_path, r, acc="nan"))
     with pytest.raises(DataError, match="jsonl:1: score 'nan'; expected a finite number"):
@@ -296,12 +296,12 @@ def test_the_first_outcome_that_is_named_enters_the_chain(
     """Others are description, in whatever order they stand, and do not take its place."""
 
     def flat(run: FinishedRun) -> str:
-        return " ".join(
-            f"{-1 - math.sin(3 * i + 5 * run.seed + 2 * (run.variant == 'b')):.4f}" for i in range(6)
-        )
+        phase = 5 * run.seed + 2 * (run.variant == "b")
+        return " ".join(f"{-1 - math.sin(3 * i + phase):.4f}" for i in range(6))
 
     def better(run: FinishedRun) -> str:
-        return " ".join(f"{-2 + (run.variant == 'b') + 0.01 * i * (run.seed + 1):.4f}" for i in range(6))
+        level = -2 + (run.variant == "b")
+        return " ".join(f"{level + 0.01 * i * (run.seed + 1):.4f}" for i in range(6))
 
     table = tmp_path / "runs.csv"
     write_table(table, "items:piqa,items:arc,clusters:arc", lambda r: f"{flat(r)},{better(r)},x x y y z z")

@@ -517,9 +517,8 @@ def test_samples_of_the_evaluation_harness(tmp_path: Path) -> None:
     found = judge(read_runs(table), "adamw")["muon"].measured.items
     assert found is not None
     assert found.difference == pytest.approx(1.0)
-    assert read_samples(tmp_path / "adamw-0.jsonl").values == pytest.approx(
-        [-5.0 - q % 3 - 0.1 * q for q in range(12)]
-    )
+    scores = read_samples(tmp_path / "adamw-0.jsonl").values
+    assert scores == pytest.approx([-5.0 - q % 3 - 0.1 * q for q in range(12)])
     assert read_samples(tmp_path / "adamw-0.jsonl", "acc").values == (1.0,) * 6 + (0.0,) * 6
     table.write_text("\n".join(rows).replace(".jsonl", ".jsonl#acc"))
     assert judge(read_runs(table), "adamw")["muon"].measured.items.difference == 0  # type: ignore[union-attr]

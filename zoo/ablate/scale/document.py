@@ -165,8 +165,8 @@ class VariantDocument(Config):
     )
     costs: dict[str, CostDocument] = Field(description="flops and seconds, where they are known")
     items: ItemsDocument | None = Field(
-        description="the first outcome that the table names, which is judged; null if it is missing or cannot "
-        "be compared"
+        description="the first outcome that the table names, which is judged; null if it is missing or "
+        "cannot be compared"
     )
     described_items: tuple[ItemsDocument, ...] = Field(
         description="the further outcomes in the order of the table, which are description, not judged"

@@ -43,14 +43,14 @@ def items_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
     ]
     note = (
         f"Scores at the largest size and the longest common budget, variant less {baseline}, with "
-        f"{format_level(LEVEL)} intervals over new seeds and new questions (of new clusters, where questions have "
-        "clusters). Accuracy: the mean over seeds ± their standard deviation, where the scores are "
+        f"{format_level(LEVEL)} intervals over new seeds and new questions (new clusters, where questions "
+        "have clusters). Accuracy: the mean over seeds ± their standard deviation, where the scores are "
         "log-probabilities and the samples have it; it is shown, not judged."
     )
     if several:
         note += (
-            " The first outcome that the table names is judged, in the chain of claims before seconds; others are "
-            "description, and none takes the place of the first one."
+            " The first outcome that the table names is judged, in the chain of claims before seconds; "
+            "others are description, and none takes the place of the first one."
         )
     return Table("items", "Items", columns, [row for v in verdicts.values() for row in _rows(v)], note)
 

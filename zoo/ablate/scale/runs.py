@@ -272,8 +272,8 @@ def _check_columns(file: Path, names: Sequence[str]) -> None:
     for name in names:
         if name.partition(":")[0] == CLUSTERS and name not in clusters:
             raise DataError(
-                f"{file}:1: {name}: there are no scores whose questions have these clusters; expected a column "
-                f"'{ITEMS}{name.removeprefix(CLUSTERS)}'"
+                f"{file}:1: {name}: there are no scores whose questions have these clusters; expected a "
+                f"column '{ITEMS}{name.removeprefix(CLUSTERS)}'"
             )
         if name not in known:
             raise DataError(f"{file}:1: unknown column '{name}'{did_you_mean(name, REQUIRED + OPTIONAL)}")

@@ -75,12 +75,12 @@ def read_samples(file: Path, metric: str | None = None, cluster: str | None = No
     if not samples:
         raise DataError(f"{file}: no samples; expected a line per question")
     ordered = [samples[question] for question in sorted(samples)]
-    right = [sample.right for sample in ordered if sample.right is not None]
+    known = [sample.right for sample in ordered if sample.right is not None]
     return Scores(
         tuple(sample.score for sample in ordered),
         hashlib.sha256(" ".join(sample.text for sample in ordered).encode()).hexdigest(),
         () if cluster is None else numbered(sample.cluster for sample in ordered),
-        fmean(right) if len(right) == len(ordered) else None,
+        fmean(known) if len(known) == len(ordered) else None,
     )
 
 
@@ -142,5 +142,3 @@ def _log_probability(sample: JsonObject) -> object:
         return None
     answer: object = choices[int(target)][0]
     return answer
-
-
