@@ -65,6 +65,7 @@ class FinishedRun:
         disturbed: whether the seconds are left out because the speed varied too much.
         place: file and line of the row.
         parameters: number of parameters of the run's own model, if `size` is that of the baseline's.
+        broken: the files of the run that could not be read to their end.
     """
 
     variant: str
@@ -86,6 +87,7 @@ class FinishedRun:
     questions: str = ""
     tuning: bool | None = None
     parameters: float | None = None
+    broken: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,10 +97,12 @@ class RunTable:
     Attributes:
         runs: the runs in the order of the file.
         speeds: speeds that were measured side by side; None if there are none.
+        left_out: runs that are no part of the comparison because of their rates, and are only named.
     """
 
     runs: tuple[FinishedRun, ...]
     speeds: Speeds | None = None
+    left_out: tuple[FinishedRun, ...] = ()
 
     @property
     def variants(self) -> list[str]:
@@ -108,6 +112,10 @@ class RunTable:
     def of(self, variant: str) -> list[FinishedRun]:
         """The runs of a variant."""
         return [run for run in self.runs if run.variant == variant]
+
+    def left_out_of(self, variant: str) -> list[FinishedRun]:
+        """The runs of a variant that are only named."""
+        return [run for run in self.left_out if run.variant == variant]
 
 
 def cells(runs: Iterable[FinishedRun]) -> dict[float, Cells]:
