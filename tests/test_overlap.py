@@ -7,12 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_sweeps import base
+from tiny_sweeps import base, sweep_file
 
+from zoo.ablate.caveats import caveats
+from zoo.ablate.data_cautions import data_cautions
 from zoo.ablate.execute import execute
 from zoo.ablate.ladder_verdict import judge_ladder
+from zoo.ablate.results import read_results
 from zoo.ablate.scale.sources import read_table
 from zoo.ablate.sweep import load_sweep
+from zoo.ablate.verdict import judge
+from zoo.commands.cli import main
 from zoo.config.yaml import dump_yaml
 from zoo.data.text import overlap as module
 from zoo.data.text.overlap import overlap
@@ -94,3 +99,26 @@ def test_a_ladder_says_that_its_text_was_read_twice_and_that_half_of_the_validat
     warnings = judge_ladder(sweep.folder).verdicts["init=small"].warnings
     assert any("the data were read up to 1.83 times" in warning for warning in warnings)
     assert any("of the validation text is in the training text" in warning for warning in warnings)
+
+
+def test_a_plain_sweep_says_so_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same cautions, in the report of a sweep that was trained."""
+    train, new = words(0, 400), words(1, 100)
+    (tmp_path / "train.txt").write_text(train)
+    (tmp_path / "held.txt").write_text(train[700:1400] + new[:700])
+    common: dict[str, Any] = base(tmp_path, steps=160, eval_every=100, checkpoint_every=100)
+    corpora = {name: {"type": "text", "paths": [str(tmp_path / f"{name}.txt")]} for name in ("train", "held")}
+    common["data"] |= {"corpus": corpora["train"], "validation_corpus": corpora["held"], "validation": None}
+    sweep = load_sweep(sweep_file(tmp_path, base=common, seeds=[0]))
+    execute(sweep, 1)
+    told = caveats(judge(read_results([sweep.folder])))
+    passes = 160 * 32 / (len(train) + 1)
+    assert f"the data were read up to {passes:.3g} times; nothing is claimed of more than one pass" in told
+    assert any(caution.startswith("42.9% of the validation text is in the training text") for caution in told)
+    with pytest.raises(SystemExit):
+        main(["report", str(sweep.folder), "--out", str(tmp_path / "page")])
+    assert "the data were read up to" in (tmp_path / "page/report.html").read_text()
+
+
+def test_one_pass_over_new_text_has_no_caution() -> None:
+    assert list(data_cautions([None, 1.0, 0.5], [None, 0.0])) == []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from synthetic_runs import curve, write_run
+from test_verdict_worlds import world
 from tiny_sweeps import base, sweep_file
 
 from zoo.ablate.caveats import caveats
@@ -16,6 +18,7 @@ from zoo.ablate.results import read_results
 from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.sweep import load_sweep
 from zoo.ablate.verdict import judge
+from zoo.commands.cli import main
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.utils.errors import ConfigError, DataError, ZooError
 
@@ -129,3 +132,103 @@ def test_shape_steps_and_rate_may_differ_between_sizes(tmp_path: Path) -> None:
         ],
     ]
     assert [run.size for run in read_table(sizes_of(tmp_path, changes)).runs] == [1000, 2000]
+
+
+def shaped(folder: Path, kinds: dict[str, list[list[str]]]) -> list[Path]:
+    """Run folders of several variants, a size each, with as many parameters as the place of the size."""
+    return [path for name, changes in kinds.items() for path in sizes_of(folder / name, changes)]
+
+
+def nests(widths: tuple[int, ...], starts: tuple[float, ...], *more: str) -> list[list[str]]:
+    """nGPT at these widths, whose s_z starts as stated."""
+    model = "model={{type: ngpt, vocab_size: 256, d_model: {}, n_layers: 1, n_heads: 2, s_z: {{init: {}}}}}"
+    return [
+        [model.format(width, start), "init=ngpt", *more] for width, start in zip(widths, starts, strict=True)
+    ]
+
+
+def test_a_number_that_follows_the_shape_is_of_the_size(tmp_path: Path) -> None:
+    """s_z starts at sqrt(d_model), as the sizes of a ladder of nGPT may have it; written to seven digits."""
+    good = nests((16, 32, 64), (4.0, 5.656854, 8.0))
+    assert [run.size for run in read_table(sizes_of(tmp_path / "one", good)).runs] == [1000, 2000, 3000]
+    odd = nests((16, 32, 64), (4.0, 5.6, 8.0))
+    with pytest.raises(
+        DataError, match=r"run1: model.s_z.init: 5.6, and 4.0 in .*both would be sizes or budgets"
+    ):
+        read_table(sizes_of(tmp_path / "odd", odd))
+    same = nests((16, 16), (4.0, 5.656854))
+    seeds = sizes_of(tmp_path / "same", same)
+    with pytest.raises(DataError, match="both would be sizes or budgets"):
+        read_table(seeds)
+
+
+def test_what_all_variants_change_alike_is_of_the_size(tmp_path: Path) -> None:
+    """Two variants with the same settings by size; one that has its own at a size is refused."""
+    starts = (1.0, 5.0, 6.0)
+    amos = ["optimizer={type: amos, lr: 0.01}"]
+    both = {"adamw": nests((16, 32, 64), starts), "amos": nests((16, 32, 64), starts, *amos)}
+    assert len(read_table(shaped(tmp_path / "both", both)).variants) == 2
+    other = {**both, "amos": nests((16, 32, 64), (1.0, 5.0, 7.0), *amos)}
+    with pytest.raises(DataError, match=r"model.s_z.init: 5.0, and 1.0 in"):
+        read_table(shaped(tmp_path / "other", other))
+    fewer = {**both, "amos": nests((16, 32), (1.0, 5.0), *amos)}
+    with pytest.raises(DataError, match=r"model.s_z.init: 5.0, and 1.0 in"):
+        read_table(shaped(tmp_path / "fewer", fewer))
+
+
+def event_folders(folder: Path) -> list[Path]:
+    """Runs of two sizes and seeds of a variant and the baseline in TensorBoard's event files."""
+    writers = pytest.importorskip("torch.utils.tensorboard")
+    for run in world([1.3, 1.3], tau=0.01, seeds=2, sizes=(1e6, 2e6)):
+        name = f"{run.variant}-{run.size:.0f}-{run.tokens:.0f}-s{run.seed}"
+        with writers.SummaryWriter(str(folder / name)) as writer:
+            for step in range(4):
+                writer.add_scalar("loss", run.loss + 0.1 * (3 - step), step)
+    return sorted(folder.iterdir())
+
+
+def test_an_event_file_that_was_cut_off_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its run counts with the last whole record, and all others as they are; a damaged record is the same."""
+    folders = event_folders(tmp_path / "runs")
+    export = LoggerExport(pattern="{variant}-{size}-{tokens}-s{seed}", tag="loss")
+    whole = read_table(folders, export).runs
+    assert not any(run.broken for run in whole)
+    (file,) = folders[0].iterdir()
+    content = file.read_bytes()
+    for cut in (content[:-9], content[:-9] + bytes(9)):
+        file.write_bytes(cut)
+        first, *others = read_table(folders, export).runs
+        assert first.broken == str(file)
+        assert first.loss == pytest.approx(whole[0].loss + 0.1)
+        assert others == list(whole[1:])
+    command = [*map(str, folders), "--baseline", "a", "--pattern", str(export.pattern), "--tag", "loss"]
+    with pytest.raises(SystemExit) as done:
+        main(["verdict", *command])
+    assert done.value.code == 0
+    told = capsys.readouterr().out
+    assert f"not read to the end, because a record is cut off or damaged: {file};" in told
+    file.write_bytes(content[:30])
+    with pytest.raises(DataError, match=r"--tag loss: expected one of no scalar; .* ends inside a record"):
+        read_table(folders, export)
+
+
+def test_the_baseline_against_itself_names_runs_at_other_rates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As without --aa, for each half; runs of the tuning are none of them."""
+    runs = [
+        replace(run, rate=5e-4 if run.seed == 3 and run.tokens == 16e6 else 1e-3)
+        for run in world([1.0] * 5, tau=0.02, seeds=6)
+        if run.variant == "a"
+    ]
+    tried = [replace(run, seed=9, rate=rate) for run in runs[:1] for rate in (5e-4, 1e-3, 2e-3)]
+    file = tmp_path / "runs.csv"
+    rows = [f"{r.variant},{r.size},{r.tokens},{r.seed},{r.loss},{r.rate}" for r in [*runs, *tried]]
+    file.write_text("\n".join(["variant,size,tokens,seed,loss,rate", *rows]))
+    with pytest.raises(SystemExit) as done:
+        main(["verdict", str(file), "--baseline", "a", "--aa"])
+    assert done.value.code == 0
+    told = capsys.readouterr().out
+    assert "a again: 5 runs are left out of the comparison, at 1M, 2M, 4M, 8M, 16M (" in told
+    assert "the rate is 0.0005, most runs have 0.001" in told
+    assert "the baseline: " not in "".join(line for line in told.splitlines() if "left out" in line)

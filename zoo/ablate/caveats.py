@@ -9,6 +9,7 @@ from dataclasses import replace
 from statistics import fmean, variance
 
 from zoo.ablate.crashes import crashes
+from zoo.ablate.data_cautions import data_cautions
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
 from zoo.ablate.speedup import has_risen
@@ -44,6 +45,7 @@ def caveats(judgement: Judgement) -> list[str]:
         _failed,
         _risen,
         _different_conditions,
+        _data_read,
         _different_budgets,
         _equal_seeds,
         _grid_border,
@@ -142,6 +144,12 @@ def _different_conditions(judgement: Judgement) -> Iterator[str]:
         *others, last = differing
         named = f"{', '.join(others)} and {last}" if others else last
         yield f"the runs differ in {named}, which may be the cause of differences between variants"
+
+
+def _data_read(judgement: Judgement) -> Iterator[str]:
+    """Warn of more than one pass over the data, and of validation text that is in the training text."""
+    runs = [run for _, run in judgement.results.all_started()]
+    return data_cautions((run.passes for run in runs), (run.overlap for run in runs))
 
 
 def _different_budgets(judgement: Judgement) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy import stats
 
+from zoo.ablate.data_cautions import data_cautions
 from zoo.ablate.scale.line import FEWEST_SIZES, Line
 from zoo.ablate.scale.measure import SizePair, VariantMeasurement
 from zoo.ablate.scale.rate_doubts import moved_rates, random_rates
@@ -47,6 +48,7 @@ def doubts(
         shared: how the error is shared with other variants; empty if it is not.
     """
     checks = (
+        _broken,
         _few_sizes,
         _other_rates,
         _tuning,
@@ -67,6 +69,18 @@ def doubts(
             "the largest size lies outside what the smaller ones predicted: nothing is said beyond it"
         )
     return [reason for reason in (too_early, *reasons, shared) if reason]
+
+
+def _broken(measurement: VariantMeasurement) -> Iterator[str]:
+    """Name files whose end is missing, with which the end of a run may be missing."""
+    files = [run.broken for run in _compared(measurement) if run.broken]
+    if files:
+        more = f" and {len(files) - MOST_PLACES} more" * (len(files) > MOST_PLACES)
+        yield (
+            "not read to the end, because a record is cut off or damaged: "
+            f"{', '.join(files[:MOST_PLACES])}{more}; the loss is the last one before it, maybe not that of "
+            "the end of the run"
+        )
 
 
 def _timing(measurement: VariantMeasurement) -> Iterator[str]:
@@ -283,14 +297,7 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
     ]
     if kinds[0] != kinds[1]:
         yield "the sides differ in their tokenizer, in the order of their data or in their validation set"
-    if passes := [run.passes for run in runs if run.passes and run.passes > 1]:
-        yield f"the data were read up to {max(passes):.3g} times; nothing is claimed of more than one pass"
-    if overlap := [run.overlap for run in runs if run.overlap]:
-        yield (
-            f"{max(overlap):.1%} of the validation text is in the training text, an advantage to whoever "
-            "memorises: "
-            "check with a second held-out source"
-        )
+    yield from data_cautions((run.passes for run in runs), (run.overlap for run in runs))
     if measurement.items is None and any(any(run.outcomes.values()) for run in runs):
         yield (
             "items are not judged: that takes two seeds and two questions of both sides, in two clusters if "

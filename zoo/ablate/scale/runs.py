@@ -76,6 +76,7 @@ class FinishedRun:
         second_key: the value of the setting that was tuned besides the rate, such as the weight decay.
         drawn: the lowest and the highest rate that could be drawn, if a random search drew the rate
             log-uniformly; None: it did not.
+        broken: the files of the run that could not be read to their end.
     """
 
     variant: str
@@ -98,6 +99,7 @@ class FinishedRun:
     parameters: float | None = None
     second_key: float | None = None
     drawn: tuple[float, float] | None = None
+    broken: str = ""
 
     @property
     def point(self) -> tuple[float | None, float | None]:
@@ -112,10 +114,12 @@ class RunTable:
     Attributes:
         runs: the runs in the order of the file.
         speeds: speeds that were measured side by side; None if there are none.
+        left_out: runs that are no part of the comparison because of their rates, and are only named.
     """
 
     runs: tuple[FinishedRun, ...]
     speeds: Speeds | None = None
+    left_out: tuple[FinishedRun, ...] = ()
 
     @property
     def variants(self) -> list[str]:
@@ -125,6 +129,10 @@ class RunTable:
     def of(self, variant: str) -> list[FinishedRun]:
         """The runs of a variant."""
         return [run for run in self.runs if run.variant == variant]
+
+    def left_out_of(self, variant: str) -> list[FinishedRun]:
+        """The runs of a variant that are only named."""
+        return [run for run in self.left_out if run.variant == variant]
 
 
 def cells(runs: Iterable[FinishedRun]) -> dict[float, Cells]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,6 @@ from zoo.ablate.lines import Key, Lines, tuned_values
 from zoo.ablate.manifest import FILE, Run, read_manifest, run_folder
 from zoo.ablate.outcome import verify
 from zoo.ablate.quiet import QUIET
-from zoo.ablate.results import settings_of
 from zoo.ablate.run_metrics import RunMetrics, read_run_metrics
 from zoo.ablate.scale.runs import (
     OPTIONAL,
@@ -21,23 +19,19 @@ from zoo.ablate.scale.runs import (
     RunTable,
     check_names,
     check_runs,
-    number_of,
     read_rows,
     read_runs,
     run_of_row,
-    whole,
 )
+from zoo.ablate.scale.same_settings import require_same_settings
+from zoo.ablate.scale.scalars import read_scalars
 from zoo.ablate.scale.scores import cluster_column, outcome_columns
 from zoo.ablate.scale.speeds import read_speeds
 from zoo.ablate.tokenizers import mixed_tokenizers, tokenizers_of_runs
 from zoo.utils.errors import DataError, ZooError, did_you_mean
-from zoo.utils.extras import install
 from zoo.utils.measures import CROSS_ENTROPY, LOSSES, Measure, find_measure
 from zoo.utils.run_folder import RunFolder
 
-EVENTS = "events.out.tfevents.*"
-SCALAR_HEADER = ["Wall time", "Step", "Value"]
-"""The header of a scalar that TensorBoard has exported as CSV."""
 FINISHED = ("finished", "Finished", "FINISHED", "")
 """The states in tables of W&B and MLflow of a run that has ended regularly."""
 EXPORTED = (*REQUIRED, *OPTIONAL, "run")
@@ -45,12 +39,6 @@ EXPORTED = (*REQUIRED, *OPTIONAL, "run")
 IDS = ("ID", "Run ID", "run_id", "Name")
 """Columns by which exported tables tell runs apart; only the last one may be shared by several runs."""
 STATES = ("State", "state", "Status", "status")
-TUNED = ("optimizer.lr",)
-"""The setting, besides the seed, in which runs of a variant may differ."""
-OF_LENGTH = ("train.steps", "train.compile", "train.accumulation")
-"""Settings, besides those of the shape and the schedule, that may differ between sizes and budgets."""
-NO_SHAPE = "vocab_size"
-"""A whole number of a model that is no part of its shape."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +87,7 @@ def read_table(
     export = export or LoggerExport()
     first = paths[0]
     if export.pattern is not None:
-        table = _scalars(paths, export)
+        table = read_scalars(paths, export.pattern, export.tag, export.tokens_per_step)
     elif first.is_dir() and (first / FILE).is_file():
         _require_one(paths, "a sweep")
         table = sweep_table(first, metric)
@@ -255,46 +243,8 @@ def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
         for run, word in zip(metrics, words, strict=True)
     ]
     check_runs(runs)
-    _require_same_settings(runs, metrics)
+    require_same_settings(runs, metrics)
     return RunTable(tuple(runs))
-
-
-def _require_same_settings(runs: Sequence[FinishedRun], metrics: Sequence[RunMetrics]) -> None:
-    """Refuse runs that would count as one variant, but differ in another setting.
-
-    Seeds of one size and budget have the same settings. Between sizes and budgets the shape of the model (its
-    whole numbers), the number of steps and what follows from it may differ as well.
-
-    Raises:
-        DataError: There are such runs.
-    """
-    seeds: dict[tuple[str, float, float], FinishedRun] = {}
-    variants: dict[str, FinishedRun] = {}
-    settings = {
-        run.place: {key: value for key, value in settings_of(recorded.config).items() if key not in TUNED}
-        for run, recorded in zip(runs, metrics, strict=True)
-    }
-    for run in runs:
-        seed = seeds.setdefault((run.variant, run.size, run.tokens), run)
-        first = variants.setdefault(run.variant, run)
-        for before, what in ((seed, "seeds"), (first, "sizes or budgets")):
-            ours, theirs = settings[run.place], settings[before.place]
-            for key in {**theirs, **ours}:
-                one, other = ours.get(key), theirs.get(key)
-                if one != other and (before is seed or not _may_grow(key, one, other)):
-                    raise DataError(
-                        f"{run.place}: {key}: {one}, and {other} in {before.place}: both would be {what} of "
-                        f"the variant '{run.variant}'; expected runs whose variants differ in the types of "
-                        "their parts, or a CSV that names the variants"
-                    )
-
-
-def _may_grow(key: str, *values: object) -> bool:
-    """Whether a setting may differ between sizes and budgets of a variant."""
-    part, _, name = key.rpartition(".")
-    whole_numbers = all(value is None or type(value) is int for value in values)
-    of_shape = part.startswith("model") and name != NO_SHAPE
-    return key in OF_LENGTH or (whole_numbers and (of_shape or part == "schedule"))
 
 
 def _words(run: RunMetrics) -> list[str]:
@@ -386,94 +336,3 @@ def _require_one_row_per_run(
     known = [name for name in IDS if name in names and name not in columns.values()]
     if known:
         check_names(file, rows, known[0], [columns.get(key, key) for key in ("variant", "size", "seed")])
-
-
-def _scalars(paths: Sequence[Path], export: LoggerExport) -> RunTable:
-    """Read event files, or scalars that TensorBoard has exported: one per run, described by its name."""
-    assert export.pattern is not None  # callers check it
-    fields = re.findall(r"{(\w+)}", export.pattern)
-    known = REQUIRED + OPTIONAL
-    for name in fields:
-        if name not in known:
-            raise DataError(f"--pattern: no column '{name}'{did_you_mean(name, known)}")
-    needed = [name for name in ("variant", "size", "seed") if name not in fields]
-    if (
-        needed
-        or len(set(fields)) < len(fields)
-        or (export.tokens_per_step is None) == ("tokens" not in fields)
-    ):
-        raise DataError(
-            f"--pattern {export.pattern}: expected {{variant}}, {{size}} and {{seed}}, each once, and "
-            f"either {{tokens}} "
-            "or --tokens-per-step"
-        )
-    parts = re.split(r"({\w*})", export.pattern)
-    text = "".join(map(_regex, parts))
-    runs = []
-    for path in paths:
-        match = re.fullmatch(text, path.stem if path.is_file() and path.suffix == ".csv" else path.name)
-        if match is None:
-            raise DataError(f"{path}: the name is none of the pattern {export.pattern}")
-        step, loss = _last_scalar(path, export.tag)
-        row = match.groupdict() | {"loss": str(loss)}
-        if export.tokens_per_step is not None:
-            row["tokens"] = str(step * export.tokens_per_step)
-        runs.append(run_of_row(str(path), row, path.parent))
-    check_runs(runs)
-    return RunTable(tuple(runs))
-
-
-def _regex(part: str) -> str:
-    """The regular expression of a part of a pattern; ``{}`` is any text, which is not read."""
-    if part == "{}":
-        return ".+?"
-    return f"(?P<{part[1:-1]}>.+?)" if part.startswith("{") else re.escape(part)
-
-
-def _last_scalar(path: Path, tag: str | None) -> tuple[int, float]:
-    """The last step of a scalar, and its value."""
-    if path.is_file():
-        return _last_exported(path)
-    folders = sorted({file.parent for file in path.rglob(EVENTS)})
-    if not folders:
-        raise DataError(f"{path}: no event files ({EVENTS})")
-    try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    except ImportError as error:
-        raise DataError(f"event files need tensorboard: {install('tensorboard')}") from error
-    last_values: dict[Path, tuple[int, float]] = {}
-    tags: set[str] = set()
-    for folder in folders:
-        events = EventAccumulator(str(folder))
-        events.Reload()
-        here: list[str] = events.Tags()["scalars"]
-        tags |= set(here)
-        if tag in here:
-            last = max(events.Scalars(tag), key=lambda event: (event.step, event.wall_time))
-            last_values[folder] = last.step, last.value
-    if not last_values:
-        given = "--tag: missing" if tag is None else f"--tag {tag}"
-        raise DataError(f"{path}: {given}: expected one of {', '.join(sorted(tags)) or 'no scalar'}")
-    if len(last_values) > 1:
-        raise DataError(
-            f"{path}: --tag {tag}: {' and '.join(map(str, last_values))} both have it; expected the "
-            "folder of one run"
-        )
-    return next(iter(last_values.values()))
-
-
-def _last_exported(file: Path) -> tuple[int, float]:
-    """The last step of a scalar that was exported as CSV, and its value; 100.0 is the step 100."""
-    names, rows = read_rows(file)
-    if list(names) != SCALAR_HEADER or not rows:
-        raise DataError(
-            f"{file}:1: columns {','.join(names)!r} and {len(rows)} rows; expected a scalar that TensorBoard "
-            f"has exported: the columns {','.join(SCALAR_HEADER)} and a row"
-        )
-    _, step, value = SCALAR_HEADER
-    steps = {}
-    for line, row in rows:
-        place = f"{file}:{line}"
-        number = number_of(place, row, step, whole, "an integer of at least 0")
-        steps[int(number)] = number_of(place, row, value, lambda v: not math.isnan(v), "a number")
-    return max(steps.items())

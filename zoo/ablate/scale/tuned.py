@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
@@ -99,23 +99,33 @@ class TunedSize:
         return fmean(value <= min(self.losses) + loss for value in self.losses)
 
 
-def tuned_sizes(runs: Sequence[FinishedRun]) -> dict[float, TunedSize]:
-    """The runs of one variant by size, ascending."""
-    sizes = sorted({run.size for run in runs})
-    return {size: _tuned([run for run in runs if run.size == size]) for size in sizes}
+def tuned_sizes(runs: Sequence[FinishedRun], left_out: Sequence[FinishedRun] = ()) -> dict[float, TunedSize]:
+    """The runs of one variant by size, ascending.
+
+    Args:
+        runs: the runs of the variant.
+        left_out: further runs of it that were left out before because of their rates, see `halved`.
+    """
+    sizes = {size: _tuned([run for run in runs if run.size == size]) for size in {run.size for run in runs}}
+    return {
+        size: replace(side, dropped=(*side.dropped, *(run for run in left_out if run.size == size)))
+        for size, side in sorted(sizes.items())
+    }
 
 
 def halved(table: RunTable, baseline: str) -> RunTable:
     """Prepare a comparison of the baseline with itself: every other seed becomes a variant.
 
-    Any verdict other than "equal" or "undecided" is then an alarm about the set-up.
+    Any verdict other than "equal" or "undecided" is then an alarm about the set-up. Runs of the tuning are
+    left out; those at other rates, which are none, are kept to be named.
 
     Raises:
         DataError: There is no such baseline, or it has fewer than `FEWEST_HALVED` seeds.
     """
     if baseline not in table.variants:
         raise DataError(f"no variant called '{baseline}'{did_you_mean(baseline, table.variants)}")
-    ours = [run for side in tuned_sizes(table.of(baseline)).values() for run in side.compared]
+    sizes = tuned_sizes(table.of(baseline)).values()
+    ours = [run for side in sizes for run in side.compared]
     seeds = sorted({run.seed for run in ours})
     if len(seeds) < FEWEST_HALVED:
         raise DataError(
@@ -123,9 +133,13 @@ def halved(table: RunTable, baseline: str) -> RunTable:
             "for each side"
         )
     again = set(seeds[1::2])
-    return RunTable(
-        tuple(replace(run, variant=f"{baseline}{AGAIN}" if run.seed in again else baseline) for run in ours)
-    )
+
+    def divided(runs: Iterable[FinishedRun]) -> tuple[FinishedRun, ...]:
+        return tuple(
+            replace(run, variant=f"{baseline}{AGAIN}" if run.seed in again else baseline) for run in runs
+        )
+
+    return RunTable(divided(ours), left_out=divided(run for side in sizes for run in side.dropped))
 
 
 def _parabola(
