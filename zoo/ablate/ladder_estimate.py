@@ -23,8 +23,8 @@ from zoo.ablate.scale.line import FEWEST_SIZES, Estimate, Line
 from zoo.ablate.scale.looks import Looks
 from zoo.ablate.scale.runs import AGAIN, format_count
 from zoo.ablate.scale.simulate import Design, Faults, measured, simulate
+from zoo.ablate.scale.size_looks import values_of_looks
 from zoo.ablate.scale.speedup import OVERLAP, SizeSpeedup
-from zoo.ablate.scale.verdict import values_of_looks
 from zoo.ablate.sweep import Sweep
 
 STUDIES = 300

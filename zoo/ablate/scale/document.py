@@ -10,7 +10,8 @@ from zoo.ablate.scale.items import Accuracy
 from zoo.ablate.scale.line import Estimate, Prediction
 from zoo.ablate.scale.outcomes import Outcome
 from zoo.ablate.scale.presentation import sentence
-from zoo.ablate.scale.verdict import Answer, Direction, ScaleVerdict, Trend, Word, alarms
+from zoo.ablate.scale.verdict import Direction, ScaleVerdict, Trend, alarms
+from zoo.ablate.scale.word import Answer, Word
 from zoo.config.registry import Config
 
 

@@ -3,104 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from scipy import stats
 
-from zoo.ablate.scale import one_size
-from zoo.ablate.scale.chain import claims
+from zoo.ablate.scale import one_size, size_looks
 from zoo.ablate.scale.doubts import doubts
 from zoo.ablate.scale.line import FEWEST_SIZES, POWER, Line, Prediction, back_test
-from zoo.ablate.scale.looks import FIRST_LOOK, MOST_LOOKS, Looks, critical_values_of_sizes, spent_p
+from zoo.ablate.scale.looks import FIRST_LOOK, MOST_LOOKS, Looks
 from zoo.ablate.scale.measure import VariantMeasurement, add_costs, measure
 from zoo.ablate.scale.robust import with_less_weight_on_outliers
-from zoo.ablate.scale.runs import AGAIN, SAME_SIZE, RunTable
+from zoo.ablate.scale.runs import AGAIN, RunTable
 from zoo.ablate.scale.speedup import SizeSpeedup, exp
 from zoo.ablate.scale.tuned import tuned_sizes
 from zoo.ablate.scale.tuning import GAPS
-from zoo.ablate.statistics import format_level
+from zoo.ablate.scale.word import Answer, Error, Word, too_early, word_all
 from zoo.utils.errors import DataError, did_you_mean
 
-Word = Literal["faster", "slower", "equal", "undecided", "not comparable"]
 Trend = Literal["holds", "shrinks", "grows", "trend open"]
 Direction = Literal["better", "worse"]
 
 HOLDS = math.log(1.05)
 """Largest change per doubling of the size that counts as no trend."""
-
-
-@dataclass(frozen=True)
-class Error:
-    """The error that the claims on a variant may have.
-
-    Attributes:
-        alpha: the probability of any false claim.
-        variants: number of variants that share it.
-    """
-
-    alpha: float
-    variants: int = 1
-
-    @property
-    def share(self) -> float:
-        """The level at which the chain of a variant starts."""
-        return self.alpha / self.variants
-
-    def note(self, level: float) -> str:
-        """How the level of claims differs from that of intervals, without full stop; empty if it does not.
-
-        Args:
-            level: the level of the intervals.
-        """
-        if self.variants == 1:
-            if math.isclose(self.alpha, 1 - level):
-                return ""
-            return (
-                f"claims are made at the level {self.alpha:g}, but the intervals are those of "
-                f"{format_level(level)}: a word may differ from its interval"
-            )
-        return (
-            f"{self.variants} variants share the error of {self.alpha:g}: the first claim on each is made at "
-            f"the level {self.share:.3g}, and every interval is that of one comparison, not simultaneous "
-            "with the others"
-        )
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The word on a variant, and what holds of it.
-
-    Attributes:
-        word: see `ScaleVerdict`.
-        measured: the measurements behind the word.
-        at_largest: see `ScaleVerdict`.
-        claims: see `ScaleVerdict`.
-        within_margin: see `ScaleVerdict`.
-        error: the error that claims on the variant may have.
-    """
-
-    word: Word
-    measured: VariantMeasurement
-    at_largest: bool
-    claims: tuple[str, ...]
-    within_margin: bool
-    error: Error
-
-    @property
-    def in_words(self) -> str:
-        """The word with the factors that it rests on."""
-        largest = self.measured.usable[-1].ln_c
-        factors = f"{exp(largest):.2f} x"
-        if (line := self.measured.line) is not None:
-            factors = (
-                f"{exp(line.middle.estimate):.2f} x in the middle, {exp(line.largest.estimate):.2f} x at "
-            )
-            factors += "the largest size"
-        shown = self.word in ("faster", "slower") and line is not None and not self.at_largest
-        return f"{self.word}{', not shown at the largest size' * shown} ({factors})"
 
 
 @dataclass(frozen=True)
@@ -224,8 +151,8 @@ def judge(
     for variant in (*measurements.values(), *robust.values()):
         _look(variant, alpha, looks)
         add_costs(variant, _ratios(table, baseline, variant.name))
-    answers = _answers(measurements, baseline, margin, alpha, looks)
-    others_answers = _answers({**measurements, **robust}, baseline, margin, alpha, looks)
+    answers = word_all(measurements, baseline, margin, alpha, looks)
+    others_answers = word_all({**measurements, **robust}, baseline, margin, alpha, looks)
     return {
         name: _verdict(answer, margin, looks, others_answers[name] if name in robust else None)
         for name, answer in answers.items()
@@ -237,35 +164,10 @@ def _look(variant: VariantMeasurement, alpha: float, looks: Looks) -> None:
     if variant.line is None:
         variant.critical = one_size.critical_value(variant, alpha, looks)
     elif looks.sizes:
-        variant.critical = _critical_value_of_sizes(variant, alpha, looks.sizes)
+        variant.critical = size_looks.critical_value(variant, alpha, looks.sizes)
     if variant.critical is not None:
         variant.level = 1 - alpha
         variant.line = variant.line and variant.line.looked_at(variant.critical, variant.level)
-
-
-def _answers(
-    measurements: Mapping[str, VariantMeasurement],
-    baseline: str,
-    margin: float | None,
-    alpha: float,
-    looks: Looks,
-) -> dict[str, Answer]:
-    """The words on all variants, which share the error by the graph."""
-    all_claims = {name: _claims(variant, alpha, looks) for name, variant in measurements.items()}
-    chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
-    check = {name: chains.pop(name) for name in chains.keys() & {baseline + AGAIN}}
-    held = claims(chains, alpha) | claims(check, alpha)
-    sharing = {name: len(group) for group in (chains, check) for name in group}
-    return {
-        name: _answer(
-            variant,
-            tuple(claim for claim, _ in all_claims[name][: held.get(name, 0)]),
-            margin,
-            Error(alpha, sharing.get(name, 1)),
-            looks,
-        )
-        for name, variant in measurements.items()
-    }
 
 
 def alarms(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[str]:
@@ -311,118 +213,16 @@ def _ratios(table: RunTable, baseline: str, name: str) -> tuple[float, list[floa
     return speeds.size, [math.log(theirs / ours) for theirs, ours in pairs]
 
 
-def _claims(measurement: VariantMeasurement, alpha: float, looks: Looks) -> list[tuple[str, float]]:
-    """The claims of a variant with their p-values, in the order in which they are made."""
-    if not measurement.usable:
-        return []
-    if measurement.line is None:
-        if looks.sizes:
-            return []  # the error is spent on looks at the line
-        p = one_size.p_value(measurement, alpha, looks)
-        return [] if p is None else [("largest", p), *_further_claims(measurement, looks)]
-    line = measurement.line
-    chain = [("middle", line.middle.p_over_looks(alpha)), ("largest", line.largest.p_over_looks(alpha))]
-    return chain + _further_claims(measurement, looks)
-
-
-def _further_claims(measurement: VariantMeasurement, looks: Looks) -> list[tuple[str, float]]:
-    """The claims behind those in tokens: items, then seconds."""
-    chain = []
-    if measurement.items is not None:
-        chain.append(("items", _over_looks(measurement.items.p_value, measurement, looks)))
-    seconds = next((cost for cost in measurement.costs if cost.name == "seconds"), None)
-    if seconds is not None:
-        by_tuning = one_size.is_within_tuning(seconds.ln_c, measurement)
-        chain.append(("seconds", 1.0 if by_tuning else seconds.p_value))
-    return chain
-
-
-def _over_looks(p: float, measurement: VariantMeasurement, looks: Looks) -> float:
-    """A p-value of items that takes the earlier looks at a study into account, see `spent_p`."""
-    if measurement.critical is None:
-        return p
-    if measurement.line is None:
-        return spent_p(p, measurement.usable[-1].seeds, FIRST_LOOK, looks.max_seeds)
-    declared_sizes = _declared(measurement, looks.sizes)
-    return spent_p(p, len(measurement.line.x), FEWEST_SIZES, len(declared_sizes))
-
-
-def _too_early(measurement: VariantMeasurement, alpha: float, looks: Looks) -> str:
-    """The reason for which a study with several looks has no word yet; empty if it may have one."""
-    if measurement.line is not None:
-        return ""
-    if looks.sizes:
-        return f"the first look at the declared sizes is at {FEWEST_SIZES}: no word before"
-    return one_size.too_early(measurement, alpha, looks)
-
-
-def _critical_value_of_sizes(
-    measurement: VariantMeasurement, alpha: float, declared: Sequence[float]
-) -> float:
-    """The critical value of |t| at this look, with the sizes that have been trained so far."""
-    here = [size.params for size in measurement.usable]
-    usable = _declared(measurement, declared)
-    first = usable[: len(here)]
-    if len(here) > len(first) or not all(map(_same_size, here, first)):
-        raise DataError(
-            f"{measurement.name}: sizes {', '.join(f'{size:g}' for size in here)} are not the first of those "
-            f"declared, {', '.join(f'{size:g}' for size in declared)}; expected no look beyond the "
-            "declaration"
-        )
-    return values_of_looks(usable, alpha)[len(here) - FEWEST_SIZES]
-
-
-def values_of_looks(sizes: Sequence[float], alpha: float) -> tuple[float, ...]:
-    """The critical values of |t| for looks at a line, after the fourth size and each further one.
-
-    Args:
-        sizes: parameters of all declared sizes, in the order in which they are added.
-        alpha: the probability of a false alarm over all looks.
-    """
-    # t does not depend on the unit of ln N, so that sizes are compared with a tolerance of a thousandth.
-    ln_params = tuple(round(math.log(size / sizes[0]), 3) for size in sizes)
-    return critical_values_of_sizes(ln_params, FEWEST_SIZES, alpha)
-
-
-def _declared(measurement: VariantMeasurement, sizes: Sequence[float]) -> list[float]:
-    """The declared sizes without the smaller ones that had to be left out, which were no looks."""
-    largest = measurement.usable[-1].params
-    passed = [left.params for left in measurement.left_out if left.params < largest]
-    return [size for size in sizes if not any(_same_size(size, left) for left in passed)]
-
-
-def _same_size(one: float, other: float) -> bool:
-    return abs(one / other - 1) <= SAME_SIZE
-
-
-def _answer(
-    measurement: VariantMeasurement, held: tuple[str, ...], margin: float | None, error: Error, looks: Looks
-) -> Answer:
-    """The word, given which claims of the chain hold."""
-    if not measurement.usable:
-        word: Word = "not comparable" if measurement.sizes else "undecided"
-        return Answer(word, measurement, False, (), False, error)
-    line, alone = measurement.line, measurement.usable[-1].ln_c
-    value = alone if line is None else line.middle.estimate
-    largest = alone if line is None else line.largest.estimate
-    too_early = _too_early(measurement, error.alpha, looks)
-    within = margin is not None and not too_early and _within(measurement, math.log(margin))
-    word = "equal" if within else "undecided"
-    if held:
-        word = "faster" if value > 0 else "slower"
-    return Answer(word, measurement, "largest" in held and largest * value > 0, held, within, error)
-
-
 def _verdict(answer: Answer, margin: float | None, looks: Looks, robust: Answer | None) -> ScaleVerdict:
     """The verdict with its descriptions and doubts."""
     measurement, error, word = answer.measured, answer.error, answer.word
     usable, line = measurement.usable, measurement.line
     if not usable:
         return ScaleVerdict(word, measurement, warnings=tuple(doubts(measurement)))
-    too_early = _too_early(measurement, error.alpha, looks)
+    early = too_early(measurement, error.alpha, looks)
     futile = False
     notes: list[str] = []
-    if line is None and not too_early:
+    if line is None and not early:
         limit = None if margin is None else math.log(margin)
         futile = word == "undecided" and one_size.is_futile(measurement, limit, error.alpha, looks)
         shared = (error.share, error.variants)
@@ -438,13 +238,13 @@ def _verdict(answer: Answer, margin: float | None, looks: Looks, robust: Answer 
         within_margin=answer.within_margin,
         predicted=None if missed or measurement.beyond else _predicted(line),
         back_test=test,
-        detectable=None if too_early else _detectable(measurement, error, looks),
+        detectable=None if early else _detectable(measurement, error, looks),
         futile=futile,
         robust=robust,
         warnings=(
             *notes,
             *_of_single_runs(answer, robust),
-            *doubts(measurement, missed, too_early, error.note(measurement.level)),
+            *doubts(measurement, missed, early, error.note(measurement.level)),
         ),
     )
 
@@ -464,24 +264,6 @@ def _predicted(line: Line | None) -> Prediction | None:
     if line is None or math.log(2) > float(np.ptp(line.x)):
         return None
     return line.predict(float(line.x.max()) + math.log(2))
-
-
-def _within(measurement: VariantMeasurement, margin: float) -> bool:
-    """Two one-sided tests at .05, in the middle and at the largest size.
-
-    At one size the variance of the tuning is included; if it is not known, nothing is called equal.
-    """
-    if measurement.line is None:
-        half = measurement.half_alone(0.9)
-        return (
-            measurement.gap is not None
-            and half is not None
-            and abs(measurement.usable[-1].ln_c) + half <= margin
-        )
-    return all(
-        abs(value.estimate) + value.half_width(0.9) <= margin
-        for value in (measurement.line.middle, measurement.line.largest)
-    )
 
 
 def _detectable(measurement: VariantMeasurement, error: Error, looks: Looks) -> float | None:
