@@ -16,7 +16,7 @@ from command_line import zoo
 from numpy.typing import NDArray
 
 from zoo.ablate.scale.document import VerdictDocument, document
-from zoo.ablate.scale.items import Scores, compare_items
+from zoo.ablate.scale.items import ItemScores, compare_items
 from zoo.ablate.scale.looks import Looks, spent_p
 from zoo.ablate.scale.presentation import sentences
 from zoo.ablate.scale.runs import FinishedRun, RunTable, read_runs
@@ -36,7 +36,7 @@ def one_size(factor: float, items: Items, seeds: int = 6) -> list[FinishedRun]:
                 noise = 0.004 * math.sin(2.1 * seed + 1.3 * tokens / 1e6 + c)
                 loss = 0.7 + 2 * (c * tokens / 1e6) ** -0.3 + noise
                 run = FinishedRun(name, 1e6, tokens, seed, loss, seconds=tokens)
-                runs.append(replace(run, outcomes={"items": Scores(items(run))}))
+                runs.append(replace(run, outcomes={"items": ItemScores(items(run))}))
     return runs
 
 
