@@ -33,10 +33,10 @@ from zoo.ablate.scale.presentation import tables
 from zoo.ablate.scale.runs import FinishedRun, RunTable, read_runs
 from zoo.ablate.scale.sources import read_table
 from zoo.ablate.scale.tuned import tuned_sizes
-from zoo.ablate.scale.tuning import Parabola, fitted, random_gap, tuning_gap
+from zoo.ablate.scale.tuning import Parabola, equal_steps, fitted, random_gap, tuning_gap
 from zoo.ablate.scale.tuning_table import tuning_table
 from zoo.ablate.scale.verdict import judge
-from zoo.ablate.side_tuning import tune_at_random
+from zoo.ablate.side_tuning import tune_at_random, tune_in_turn
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.tuning import describe_rule, random_points
 from zoo.ablate.tuning_error import gap, tuning_error
@@ -145,6 +145,8 @@ def test_a_verdict_reads_a_ladder_of_two_keys(two: Ladder) -> None:
         assert len(side.tried) in (3, 4)
         assert side.parabola is not None
         assert len(side.second_tried) >= 3
+        assert equal_steps(tuple(side.second_tried)) == pytest.approx(2, rel=0.01)
+        assert side.second_parabola is not None
         assert side.interpolated
     measured = {name: verdict.measured for name, verdict in found.items()}
     shown = tuning_table(measured, "base")
@@ -155,6 +157,52 @@ def test_a_verdict_reads_a_ladder_of_two_keys(two: Ladder) -> None:
     (rates,) = [plot for plot in ladder_plots(found, "base") if plot.key == "rates"]
     assert len(rates.views[0].series[0].x) == len(tuned_sizes(runs.of("base"))[sweep.ladder[0].params].tried)
     assert "another value of the second key are not drawn" in rates.note
+
+
+def test_a_second_key_that_stays_where_it_was_asks_for_no_third_search() -> None:
+    """Its neighbour diverges, so that its best point is taken, at which the rate has been tuned."""
+
+    def loss(point: Any, rung: int) -> float | None:
+        if point[DECAY] > 0.1:
+            return math.inf
+        return 2 + 0.1 * math.log(point[LR] / 5e-3) ** 2 + 0.05 * math.log(point[DECAY] / 0.1) ** 2
+
+    tuning = tune_in_turn({LR: RATES, DECAY: DECAYS}, {}, 11.0, 1, loss)
+    assert tuning.chosen is not None
+    assert tuning.chosen.values == {LR: 5e-3, DECAY: 0.1}
+    tried = [(trial.point[LR], trial.point[DECAY]) for trial in tuning.trials]
+    assert len(tried) == 10
+    runs = [
+        FinishedRun("a", 1e6, 1e6, 9, loss({LR: r, DECAY: d}, 0) or 0.0, r, second_key=d, tuning=True)
+        for r, d in dict.fromkeys(tried)
+    ]
+    final = [FinishedRun("a", 1e6, 2e6, s, 1.9, 5e-3, second_key=0.1, tuning=False) for s in (0, 1)]
+    (side,) = tuned_sizes([*runs, *final]).values()
+    assert list(side.tried) == RATES  # without the vertex, at which the second key was tuned
+    assert list(side.second_tried) == DECAYS
+    assert side.problem == ""
+    assert side.parabola is not None
+    assert math.exp(side.parabola.ln_rate) == pytest.approx(5e-3)
+    assert side.second_parabola is None
+
+
+def test_a_table_with_all_combinations_of_two_keys() -> None:
+    """As other programs tune: the row and the column of the chosen point, in steps as they are."""
+    rates, decays = (1e-3, 3e-3, 1e-2), (0.01, 0.05, 0.1, 0.3)
+    runs = [
+        FinishedRun(
+            "a", 1e6, 1e6, 9, 2 + math.log(r / 4e-3) ** 2 + 0.1 * math.log(d / 0.06) ** 2, r, second_key=d
+        )
+        for r in rates
+        for d in decays
+    ]
+    runs += [FinishedRun("a", 1e6, t, s, 1.9, 3e-3, second_key=0.05) for s in (0, 1) for t in (1e6, 2e6)]
+    (side,) = tuned_sizes(runs).values()
+    assert (side.rate, side.second_key) == (3e-3, 0.05)
+    assert (tuple(side.tried), tuple(side.second_tried)) == (rates, decays)
+    assert len(side.losses) == side.tuning_runs == 12
+    assert len(side.compared) == 4
+    assert side.problem == ""
 
 
 def test_a_dry_run_counts_the_runs_of_both_keys(two: Ladder) -> None:

@@ -65,7 +65,8 @@ def tune_in_turn(
     Every key follows the same rule over the sizes: the whole grid at the smallest ones, then three values
     about the line through them (`bracket`); the comparison is trained on the line if it is straight, else at
     the vertex (`chosen_rate`). While the rate is tuned for the first time, the second key has the middle one
-    of the values that it is tried at. It is then fixed at its value in the comparison.
+    of the values that it is tried at. It is then fixed at its value in the comparison; if that is the middle
+    one again, the rate has been tuned there, and is not tuned twice.
 
     Args:
         grids: the grids of the smallest sizes.
@@ -84,7 +85,10 @@ def tune_in_turn(
     def on_line(key: str) -> float:
         return chosen_rate({**best.get(key, {}), ln_params: ln_best[key]}, ln_params)
 
+    first = dict(point)
     for key in turns(tuple(grids)):
+        if key in ln_best and all(point[other] == first[other] for other in grids if other != key):
+            break
         start = around(ln_best[key], grids[key]) if key in ln_best else starts[key]
         result = _searched(key, start, point, rungs, loss, keep, trials)
         if result.at_border:

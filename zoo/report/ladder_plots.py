@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -26,6 +27,10 @@ BESIDE = 1.04
 """Factor on the largest size by which each back-test is moved, so that all bars are visible."""
 WIDEST = 2.0
 """Factor on the smallest and the largest estimate beyond which intervals are cut off, with an arrow."""
+MOST_TICKS = 7
+"""Largest number of rates with a tick each; with more, the drawing library chooses the ticks."""
+APART = 1.4
+"""Smallest factor between neighbouring rates whose ticks have room beside each other."""
 LOSS = "final validation loss, nats"
 
 
@@ -196,7 +201,8 @@ def _rate_views(sides: Mapping[str, Mapping[float, TunedSize]]) -> list[View]:
             {rate for of_side in sides.values() if params in of_side for rate in of_side[params].tried}
         )
         view = View(format_count(params), "learning rate", LOSS, series, log_x=True, arrows=arrows)
-        views.append(view if len(ticks) > 7 else View(**(vars(view) | {"ticks": ticks})))
+        legible = len(ticks) <= MOST_TICKS and all(b / a >= APART for a, b in pairwise(ticks))
+        views.append(View(**(vars(view) | {"ticks": ticks})) if legible else view)
     if len(sizes) > 1:
         chosen = [
             Series(name, name, list(rates), list(rates.values()))

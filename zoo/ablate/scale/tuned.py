@@ -20,11 +20,13 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from zoo.ablate.scale.runs import AGAIN, FinishedRun, RunTable
-from zoo.ablate.scale.tuning import Parabola, at_border, fitted, vertex
+from zoo.ablate.scale.tuning import Parabola, at_border, equal_steps, fitted, vertex
 from zoo.utils.errors import DataError, did_you_mean
 
 TunedPoint = tuple[float | None, float | None]
 """A rate and a value of the second key, see `FinishedRun.point`."""
+FEWEST_OF_SEARCH = 3
+"""Smallest number of values of a search over one key whose steps are equal."""
 FEWEST_HALVED = 2
 """Smallest number of seeds for a comparison of the baseline with itself."""
 
@@ -206,8 +208,9 @@ def _searches(
 ) -> tuple[dict[float, float], dict[float, float]]:
     """The mean losses over the rate and over the second key, each with the other one fixed.
 
-    The other one is fixed at its value in the comparison or, where that was not tuned at, at the value that
-    was tried with the most others.
+    The second key is fixed at its value in the comparison, the rate at the one with the most values of the
+    second key. Where the rate was not tuned at this value of the second key, the one with the most rates is
+    taken.
 
     Args:
         means: the mean loss of every point.
@@ -221,14 +224,23 @@ def _searches(
         rates[None if joint else second][rate] = loss
         if second is not None:
             seconds[None if joint else rate][second] = loss
-    of_rate, of_second = (
-        by_other[other] if len(by_other.get(other, ())) > 1 else max(by_other.values(), key=len, default={})
-        for by_other, other in (
-            (rates, None if joint else chosen[1]),
-            (seconds, None if joint else chosen[0]),
-        )
-    )
+    if joint:
+        return rates[None], dict(sorted(seconds[None].items()))
+    pivot = max(seconds, key=lambda rate: (len(seconds[rate]), rate == chosen[0]), default=None)
+    at_rate = chosen[1] if len(rates[chosen[1]]) > 1 else max(rates, key=lambda other: len(rates[other]))
+    of_rate, of_second = _in_equal_steps(rates[at_rate], pivot), _in_equal_steps(seconds[pivot], at_rate)
     return of_rate, of_second if len(of_second) > 1 else {}
+
+
+def _in_equal_steps(tried: dict[float, float], met: float | None) -> dict[float, float]:
+    """A search over one key without the value at which the search over the other key meets it.
+
+    That value lies between those of the search, unless it is one of them. The search is recognised by its
+    equal steps.
+    """
+    others = {value: loss for value, loss in tried.items() if value != met}
+    in_steps = equal_steps(tuple(tried)) is None and equal_steps(tuple(others)) is not None
+    return others if in_steps and len(others) >= FEWEST_OF_SEARCH else tried
 
 
 def _problem(what: str, chosen: float, tried: Mapping[float, float]) -> str:
