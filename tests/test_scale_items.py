@@ -16,7 +16,7 @@ from command_line import zoo
 from numpy.typing import NDArray
 
 from zoo.ablate.scale.document import VerdictDocument, document
-from zoo.ablate.scale.items import Scores, compare_items
+from zoo.ablate.scale.items import ItemScores, compare_items
 from zoo.ablate.scale.looks import spent_p
 from zoo.ablate.scale.presentation import sentences
 from zoo.ablate.scale.runs import FinishedRun, RunTable, read_runs
@@ -36,7 +36,7 @@ def one_size(factor: float, items: Items, seeds: int = 6) -> list[FinishedRun]:
                 noise = 0.004 * math.sin(2.1 * seed + 1.3 * tokens / 1e6 + c)
                 loss = 0.7 + 2 * (c * tokens / 1e6) ** -0.3 + noise
                 run = FinishedRun(name, 1e6, tokens, seed, loss, seconds=tokens)
-                runs.append(replace(run, outcomes={"items": Scores(items(run))}))
+                runs.append(replace(run, outcomes={"items": ItemScores(items(run))}))
     return runs
 
 
@@ -153,8 +153,8 @@ def test_questions_of_one_passage_alarm_unless_they_are_clustered() -> None:
     labels = [i // 10 for i in range(300)]
     alarms = np.zeros(2)
     for _ in range(600):
-        sides = passages(random, 30, 10)
-        alarms += [compare_items(*sides, clusters).p_value < 0.05 for clusters in ((), labels)]
+        baseline, variant = passages(random, 30, 10)
+        alarms += [compare_items(baseline, variant, clusters).p_value < 0.05 for clusters in ((), labels)]
     independent, clustered = alarms / 600
     assert independent > 0.2
     assert 0.02 < clustered < 0.08
@@ -191,7 +191,7 @@ def test_clusters_of_a_table(tmp_path: Path) -> None:
         )
         for name in ("a", "b")
     ]
-    assert found.items == compare_items(*sides, [0, 1, 0, 1, 2, 2])
+    assert found.items == compare_items(sides[0], sides[1], [0, 1, 0, 1, 2, 2])
     for columns, fields, message in (
         ("items,clusters", lambda r: f"{scores(r)},x y", "RUNS:2: clusters: 2 names .*, and 6 scores"),
         ("items,clusters", lambda r: ",x y", "RUNS:2: clusters: 2 names .*, and 0 scores"),
@@ -280,7 +280,7 @@ def test_accuracy_is_shown_beside_the_log_probability(
     assert judged["difference"] == pytest.approx(1 / 6)
 
     def without(run: FinishedRun) -> str:
-        changes = {"metrics": []} if (run.variant, run.seed) == ("b", 1) else {}
+        changes: dict[str, Any] = {"metrics": []} if (run.variant, run.seed) == ("b", 1) else {}
         return write_samples(tmp_path, run, **changes)
 
     write_table(table, "items", without)

@@ -12,7 +12,7 @@ from scipy import stats
 
 from zoo.ablate.scale.chain import claims
 from zoo.ablate.scale.document import VerdictDocument, document
-from zoo.ablate.scale.items import Scores, compare_items
+from zoo.ablate.scale.items import ItemScores, compare_items
 from zoo.ablate.scale.law import fit_law
 from zoo.ablate.scale.line import Line, back_test
 from zoo.ablate.scale.looks import (
@@ -364,10 +364,10 @@ def test_items_at_several_looks_share_the_error() -> None:
     assert spent_p(0.01, 5, 4, 6) == pytest.approx(0.04)
     assert spent_p(0.5, 5, 4, 6) == 1.0
 
-    def items(run: FinishedRun) -> dict[str, Scores | None]:
+    def items(run: FinishedRun) -> dict[str, ItemScores | None]:
         better = run.variant == "muon"
         scores = (0.06 * better + math.sin(5 * run.seed + 7 * i + 2 * better) / 3 for i in range(40))
-        return {"items": Scores(tuple(scores))}
+        return {"items": ItemScores(tuple(scores))}
 
     table = RunTable(tuple(replace(run, outcomes=items(run)) for run in worked_runs()))
     once = judge(table, "adamw")["muon"]
@@ -476,7 +476,7 @@ def test_a_loss_that_does_not_fall_has_no_speedup() -> None:
 
 
 def test_one_question_is_not_judged() -> None:
-    found = odd(lambda r: {"outcomes": {"items": Scores((1.0,))}})
+    found = odd(lambda r: {"outcomes": {"items": ItemScores((1.0,))}})
     assert found.measured.items is None
     assert any("items are not judged" in sentence for sentence in found.warnings)
 

@@ -16,7 +16,7 @@ from scipy import optimize, stats
 from synthetic_runs import write_run
 
 from zoo.ablate.scale.document import document
-from zoo.ablate.scale.items import Scores
+from zoo.ablate.scale.items import ItemScores
 from zoo.ablate.scale.looks import adjusted_p, anytime_p, critical_values
 from zoo.ablate.scale.presentation import factor, factor_text, notes, sentences, tables
 from zoo.ablate.scale.runs import FinishedRun, RunTable, check_runs, parse_count, read_runs
@@ -198,7 +198,7 @@ def test_items_are_compared_at_a_common_budget() -> None:
             longest = run.tokens == 16e6
             if run.variant == "b" and longest:
                 continue
-            items = Scores(tuple(score + 0.01 * q * (run.seed + 1) for q in range(4)))
+            items = ItemScores(tuple(score + 0.01 * q * (run.seed + 1) for q in range(4)))
             asked = longest if run.variant == "a" and not common else True
             kept.append(replace(run, outcomes={"items": items if asked else None}))
         return kept
@@ -218,7 +218,9 @@ def test_items_are_compared_at_a_common_budget() -> None:
 
 def test_the_sentence_has_the_scores_of_items() -> None:
     runs = tuple(
-        replace(run, outcomes={"items": Scores(tuple(0.1 * q + 0.01 * run.seed + better for q in range(5)))})
+        replace(
+            run, outcomes={"items": ItemScores(tuple(0.1 * q + 0.01 * run.seed + better for q in range(5)))}
+        )
         for run in world([1.5] * 5, tau=0.02)
         for better in [0.3 * (run.variant == "b")]
     )
@@ -661,7 +663,7 @@ def test_claims_have_a_direction(gain: float, cost: float) -> None:
         replace(
             run,
             seconds=run.tokens * (cost if run.variant == "b" else 1.0),
-            outcomes={"items": Scores(tuple(0.1 * q + 0.01 * run.seed - worse for q in range(5)))},
+            outcomes={"items": ItemScores(tuple(0.1 * q + 0.01 * run.seed - worse for q in range(5)))},
         )
         for run in world([gain] * 5, tau=0.02)
         for worse in [0.3 * (run.variant == "b")]

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from zoo.ablate.scale.items import Accuracy
 from zoo.ablate.scale.line import Estimate, Prediction
-from zoo.ablate.scale.outcomes import Outcome
+from zoo.ablate.scale.outcomes import ItemOutcome
 from zoo.ablate.scale.presentation import sentence
 from zoo.ablate.scale.verdict import Direction, ScaleVerdict, Trend, Word, alarms
 from zoo.config.registry import Config
@@ -268,7 +268,7 @@ def _estimate(value: Estimate) -> EstimateDocument:
     return EstimateDocument(estimate=value.estimate, half95=value.half95, half90=value.half_width(0.9))
 
 
-def _items(outcome: Outcome, *, judged: bool) -> ItemsDocument:
+def _items(outcome: ItemOutcome, *, judged: bool) -> ItemsDocument:
     found = outcome.difference
     return ItemsDocument(
         name=outcome.name,

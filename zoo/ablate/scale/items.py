@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Scores:
+class ItemScores:
     """The scores of one run on the questions of an outcome.
 
     Attributes:

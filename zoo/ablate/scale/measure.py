@@ -12,7 +12,7 @@ from scipy import stats
 from zoo.ablate.scale.items import ItemDifference
 from zoo.ablate.scale.law import Law, fit_law
 from zoo.ablate.scale.line import FEWEST_SIZES, Estimate, Line
-from zoo.ablate.scale.outcomes import Outcome, compare_outcome
+from zoo.ablate.scale.outcomes import ItemOutcome, compare_outcome
 from zoo.ablate.scale.runs import cells
 from zoo.ablate.scale.speedup import Cells, SizeSpeedup, huberised, size_speedup
 from zoo.ablate.scale.tuned import TunedSize
@@ -119,7 +119,7 @@ class VariantMeasurement:
     law: Law | None = None
     costs: list[CurrencySpeedup] = field(default_factory=list)
     rounds: int = 0
-    outcomes: Mapping[str, Outcome | None] = field(default_factory=dict)
+    outcomes: Mapping[str, ItemOutcome | None] = field(default_factory=dict)
     gap: float | None = None
     critical: float | None = None
     level: float = LEVEL
@@ -127,7 +127,7 @@ class VariantMeasurement:
     kappa: float | None = None
 
     @property
-    def judged_outcome(self) -> Outcome | None:
+    def judged_outcome(self) -> ItemOutcome | None:
         """The first outcome that the table names, which is judged; others are description.
 
         None if the table has no scores, or the first outcome cannot be compared: no other takes its place.
@@ -135,7 +135,7 @@ class VariantMeasurement:
         return next(iter(self.outcomes.values()), None)
 
     @property
-    def described_outcomes(self) -> list[Outcome]:
+    def described_outcomes(self) -> list[ItemOutcome]:
         """The further outcomes that could be compared."""
         return [outcome for outcome in [*self.outcomes.values()][1:] if outcome is not None]
 
@@ -237,7 +237,7 @@ def _add_size(measurement: VariantMeasurement, params: float, pair: SizePair) ->
         )
 
 
-def _outcomes(pair: SizePair) -> dict[str, Outcome | None]:
+def _outcomes(pair: SizePair) -> dict[str, ItemOutcome | None]:
     """The scores of questions in every outcome that the table names."""
     sides = [side.compared for side in pair.sides]
     names = dict.fromkeys(name for side in sides for run in side for name in run.outcomes)

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from zoo.ablate.scale.items import Accuracy, ItemDifference, Scores, compare_items
+from zoo.ablate.scale.items import Accuracy, ItemDifference, ItemScores, compare_items
 from zoo.ablate.scale.runs import FinishedRun
 
 SAME_BUDGET = 0.01
@@ -17,7 +17,7 @@ SAME_BUDGET = 0.01
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ItemOutcome:
     """The scores of both sides on the same questions.
 
     Attributes:
@@ -44,7 +44,7 @@ class Outcome:
 
 def compare_outcome(
     name: str, baseline: Sequence[FinishedRun], variant: Sequence[FinishedRun]
-) -> Outcome | None:
+) -> ItemOutcome | None:
     """Compare the scores of questions at the longest common budget.
 
     Args:
@@ -67,10 +67,10 @@ def compare_outcome(
     difference = compare_items(values[0], values[1], ours[0].clusters)
     own, other = _accuracy(ours), _accuracy(theirs)
     accuracy = None if own is None or other is None else (own, other)
-    return Outcome(name, difference, questions, clusters or None, accuracy)
+    return ItemOutcome(name, difference, questions, clusters or None, accuracy)
 
 
-def _accuracy(side: Sequence[Scores]) -> Accuracy | None:
+def _accuracy(side: Sequence[ItemScores]) -> Accuracy | None:
     """The accuracy over the seeds of one side; None if not all runs have it."""
     known = [scores.accuracy for scores in side if scores.accuracy is not None]
     return Accuracy(fmean(known), stdev(known)) if len(known) == len(side) else None
@@ -82,6 +82,6 @@ def common_budget(ours: AbstractSet[float], theirs: AbstractSet[float]) -> tuple
     return max(pairs, default=None)
 
 
-def _scores(name: str, runs: Sequence[FinishedRun], tokens: float) -> list[Scores]:
+def _scores(name: str, runs: Sequence[FinishedRun], tokens: float) -> list[ItemScores]:
     found = [run.outcomes.get(name) for run in runs if run.tokens == tokens]
     return [scores for scores in found if scores is not None]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from zoo.ablate.scale.items import Scores
+from zoo.ablate.scale.items import ItemScores
 from zoo.ablate.scale.scores import (
     CLUSTERS,
     ITEMS,
@@ -83,7 +83,7 @@ class FinishedRun:
     rate: float | None = None
     flops: float | None = None
     seconds: float | None = None
-    outcomes: Mapping[str, Scores | None] = field(default_factory=dict)
+    outcomes: Mapping[str, ItemScores | None] = field(default_factory=dict)
     trunk: str = ""
     data: str = ""
     passes: float | None = None

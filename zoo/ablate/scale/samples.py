@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from zoo.ablate.scale.items import Scores
+from zoo.ablate.scale.items import ItemScores
 from zoo.utils.errors import DataError, did_you_mean
 from zoo.utils.files import TEXT_BYTES, parse_json, read_text
 from zoo.utils.untyped import JsonObject
@@ -35,7 +35,7 @@ class _Sample(NamedTuple):
     right: float | None
 
 
-def read_samples(file: Path, metric: str | None = None, cluster: str | None = None) -> Scores:
+def read_samples(file: Path, metric: str | None = None, cluster: str | None = None) -> ItemScores:
     """The scores of one run.
 
     Args:
@@ -75,12 +75,12 @@ def read_samples(file: Path, metric: str | None = None, cluster: str | None = No
     if not samples:
         raise DataError(f"{file}: no samples; expected a line per question")
     ordered = [samples[question] for question in sorted(samples)]
-    right = [sample.right for sample in ordered if sample.right is not None]
-    return Scores(
+    known = [sample.right for sample in ordered if sample.right is not None]
+    return ItemScores(
         tuple(sample.score for sample in ordered),
         hashlib.sha256(" ".join(sample.text for sample in ordered).encode()).hexdigest(),
         () if cluster is None else numbered(sample.cluster for sample in ordered),
-        fmean(right) if len(right) == len(ordered) else None,
+        fmean(known) if len(known) == len(ordered) else None,
     )
 
 

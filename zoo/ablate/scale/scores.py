@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from zoo.ablate.scale.items import Scores
+from zoo.ablate.scale.items import ItemScores
 from zoo.ablate.scale.samples import SUFFIX, numbered, read_samples
 from zoo.utils.errors import DataError
 
@@ -32,7 +32,7 @@ def cluster_column(outcome: str) -> str:
 
 def read_outcomes(
     place: str, row: Mapping[str, str], folder: Path, cluster: str | None
-) -> dict[str, Scores | None]:
+) -> dict[str, ItemScores | None]:
     """The scores of one run by outcome, in the order of the columns; None where a field is empty.
 
     Args:
@@ -48,10 +48,12 @@ def read_outcomes(
     return {name: _read(place, name, row, folder, cluster) for name in outcome_columns(row)}
 
 
-def _read(place: str, name: str, row: Mapping[str, str], folder: Path, cluster: str | None) -> Scores | None:
+def _read(
+    place: str, name: str, row: Mapping[str, str], folder: Path, cluster: str | None
+) -> ItemScores | None:
     text, clusters = (row.get(column, "").strip() for column in (name, cluster_column(name)))
     file, _, metric = text.partition("#")
-    scores: Scores | None
+    scores: ItemScores | None
     if file.endswith(SUFFIX):
         try:
             scores = read_samples(folder / file, metric or None, cluster)
@@ -67,7 +69,7 @@ def _read(place: str, name: str, row: Mapping[str, str], folder: Path, cluster: 
     return _clustered(place, cluster_column(name), clusters, scores)
 
 
-def _scores(place: str, name: str, text: str) -> Scores | None:
+def _scores(place: str, name: str, text: str) -> ItemScores | None:
     try:
         values = tuple(float(score) for score in text.split())
     except ValueError as error:
@@ -76,10 +78,10 @@ def _scores(place: str, name: str, text: str) -> Scores | None:
         ) from error
     if not all(map(math.isfinite, values)):
         raise DataError(f"{place}: {name}: not all scores are finite; expected a number per question")
-    return Scores(values) if values else None
+    return ItemScores(values) if values else None
 
 
-def _clustered(place: str, column: str, text: str, scores: Scores | None) -> Scores | None:
+def _clustered(place: str, column: str, text: str, scores: ItemScores | None) -> ItemScores | None:
     """The scores with the clusters that a table names."""
     names = text.split()
     if not names:
@@ -98,7 +100,7 @@ def _clustered(place: str, column: str, text: str, scores: Scores | None) -> Sco
     return replace(scores, clusters=numbered(names))
 
 
-def check_outcomes(name: str, scores: Sequence[tuple[str, Scores]]) -> None:
+def check_outcomes(name: str, scores: Sequence[tuple[str, ItemScores]]) -> None:
     """Refuse scores of one outcome that are not those of the same questions in all runs.
 
     Args:
