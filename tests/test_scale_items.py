@@ -130,7 +130,9 @@ def test_clusters_against_an_independent_computation() -> None:
         found = compare_items(baseline, side, list(labels))
         assert found.se**2 == pytest.approx(max(sum(of_seeds) + of_items - rest, of_items))
         assert found.difference == pytest.approx(side.mean() - baseline.mean())
-        assert found.df <= 3
+    quiet = [baseline[:1] + random.normal(0, 0.01, (3, 10)), variant[:1] + random.normal(0, 0.01, (3, 10))]
+    for clusters, df in ((list(labels), 3), (list(labels > 5), 1), ((), 9)):
+        assert compare_items(quiet[0], quiet[1], clusters).df == df, "the seeds would allow more"
     for wrong in ([1] * n, list(labels[:-1])):
         with pytest.raises(ValueError, match="expected a cluster of each item, and at least two"):
             compare_items(baseline, variant, wrong)
