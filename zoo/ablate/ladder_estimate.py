@@ -16,6 +16,7 @@ from zoo.ablate.amount import most_added, of_size
 from zoo.ablate.estimate import PROBE_STEPS, SpeedProbe
 from zoo.ablate.execute import planner_of, settled_plan
 from zoo.ablate.ladder import LadderSize
+from zoo.ablate.ladder_noise import noise_of
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun
 from zoo.ablate.run_metrics import read_run_metrics
@@ -25,6 +26,7 @@ from zoo.ablate.scale.runs import AGAIN, format_count
 from zoo.ablate.scale.simulate import Design, Faults, measured, simulate
 from zoo.ablate.scale.size_looks import values_of_looks
 from zoo.ablate.scale.speedup import OVERLAP, SizeSpeedup
+from zoo.ablate.scale.tuning import GAPS
 from zoo.ablate.sweep import Sweep
 
 STUDIES = 300
@@ -273,7 +275,10 @@ def _power(sweep: Sweep) -> list[Table | str]:
         budgets_by_size=tuple(tuple(budget / size.budgets[-1] for budget in size.budgets) for size in ladder),
     )
     branches = any(size.branches for size in ladder)
-    faults = Faults(trunk=TRUNK if branches else 0.0)
+    noise = noise_of(sweep)
+    tau, gap = noise.of_run, noise.of_tuning(sweep)
+    faults = Faults(tuning=gap, trunk=TRUNK if branches else 0.0, noise=(tau, tau))
+    tuned = f"rates tuned with an error of {gap:.2g} in ln c" if gap else "rates tuned without error"
     decision = decision_of(sweep)
     table = Table(title="What it would find", title_justify="left", box=None, pad_edge=False)
     columns = ("true factor", "faster in the middle", "faster at the largest size", "it shrinks")
@@ -297,14 +302,14 @@ def _power(sweep: Sweep) -> list[Table | str]:
     if decision.seeds:
         stops = (
             f", after {decision.seeds[0][0]} to {decision.seeds[-1][0]} seeds (column seeds: the mean of one "
-            "variant; several go on until the last is decided); a word must also exceed three standard "
-            "deviations of the error of tuning, which is not simulated here"
+            "variant; several go on until the last is decided), and beyond three standard deviations of the "
+            "error of tuning"
         )
     limit = math.exp(min(map(_comparable, judged)))
     return [
         table,
         f"Shares of {STUDIES} simulated studies, {where}, at the level {decision.share:.3g}{shared}{stops}; "
-        "noise as in docs/verdict-across-scale.md, rates tuned without error."
+        f"{tuned}. {noise.text}"
         + (f" Branches of a trunk are taken to correlate by {TRUNK:g}." if branches else ""),
         *[
             f"No power at {', '.join(beyond)}: these budgets tell factors up to {limit:.3g} x; beyond it, "
@@ -341,7 +346,8 @@ def detected_shares(
     studies = measured(design, simulate(design, ln_c, np.random.default_rng(0), STUDIES, faults))
     if len(design.params) < FEWEST_SIZES:
         hits = [
-            size.comparable and size.ln_c > (size.half_width(1 - decision.share) or math.inf)
+            size.comparable
+            and size.ln_c > max(size.half_width(1 - decision.share) or math.inf, GAPS * faults.tuning)
             for size in (sizes[-1] for sizes in studies)
         ]
         return ["–", f"{np.mean(hits):.2f}", "–"]
@@ -365,7 +371,11 @@ def _detected_by_seeds(
     for count, critical in decision.seeds:
         fitted = measured(replace(design, seeds=(count,)), [losses[..., :count]])
         claims = np.array(
-            [size.comparable and abs(size.ln_c) > critical * (size.se or math.inf) for (size,) in fitted]
+            [
+                size.comparable
+                and abs(size.ln_c) > max(critical * (size.se or math.inf), GAPS * faults.tuning)
+                for (size,) in fitted
+            ]
         )
         above = np.array([size.ln_c > 0 for (size,) in fitted])
         new = undecided & claims

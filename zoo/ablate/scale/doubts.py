@@ -11,9 +11,9 @@ from scipy import stats
 from zoo.ablate.data_cautions import data_cautions
 from zoo.ablate.scale.line import FEWEST_SIZES, Line
 from zoo.ablate.scale.measure import SizePair, VariantMeasurement
+from zoo.ablate.scale.noise import large_values
 from zoo.ablate.scale.rate_doubts import moved_rates, random_rates
 from zoo.ablate.scale.runs import AGAIN, FinishedRun, format_count
-from zoo.ablate.scale.simulate import KAPPA, TAU
 from zoo.ablate.scale.tuned import TunedPoint, TunedSize
 from zoo.ablate.scale.tuning import equal_steps, near_border
 
@@ -32,8 +32,6 @@ FALSE_ALARMS = ".18 with six seeds and .38 with 20 where each rate is the best o
 MOST_PLACES = 3
 """Largest number of rows whose places are listed one by one."""
 OTHERS = ". Of several outcomes the first that the table names is judged, and no other takes its place"
-LARGE_GAP = 2.0
-"""Factor on the noise and curvature assumed in the simulations beyond which values are reported."""
 
 
 def doubts(
@@ -366,12 +364,8 @@ def _is_complete(side: TunedSize) -> bool:
 
 
 def _assumptions(measurement: VariantMeasurement) -> Iterator[str]:
-    for what, value, assumed in (
-        ("noise of a run", measurement.tau, TAU),
-        ("curvature over the rate", measurement.kappa, KAPPA),
-    ):
-        if value is not None and value > LARGE_GAP * assumed:
-            yield f"the {what} is {value:.2g} in ln tokens; the properties were simulated with {assumed:g}"
+    for what, value, assumed in large_values(measurement):
+        yield f"the {what} is {value:.2g} in ln tokens; the properties were simulated with {assumed:g}"
 
 
 def _compared(measurement: VariantMeasurement) -> Sequence[FinishedRun]:

@@ -192,14 +192,10 @@ def measure(
         baseline: runs of the baseline by size.
         variant: runs of the variant by size.
     """
-    measurement = VariantMeasurement(name)
-    measurement.pairs = _paired(baseline, variant, measurement)
-    for params, pair in measurement.pairs.items():
-        _add_size(measurement, params, pair)
+    measurement = paired(name, baseline, variant)
     usable = measurement.usable
     if not usable:
         return measurement
-    measurement.tau, measurement.kappa = run_deviation(measurement), _kappa(measurement)
     if len(usable) >= FEWEST_SIZES:
         both = {size.params: measurement.pairs[size.params].cells for size in usable}
         measurement.line = Line(usable)
@@ -207,6 +203,24 @@ def measure(
     else:
         measurement.gap = gap_of_tuning(measurement.pairs[usable[-1].params], usable[-1], measurement.tau)
     measurement.outcomes = _outcomes(measurement.pairs[usable[-1].params])
+    return measurement
+
+
+def paired(
+    name: str, baseline: Mapping[float, TunedSize], variant: Mapping[float, TunedSize]
+) -> VariantMeasurement:
+    """Measure every size of a variant by itself, and the noise of both sides' runs.
+
+    Args:
+        name: name of the variant.
+        baseline: runs of the baseline by size.
+        variant: runs of the variant by size.
+    """
+    measurement = VariantMeasurement(name)
+    measurement.pairs = _paired(baseline, variant, measurement)
+    for params, pair in measurement.pairs.items():
+        _add_size(measurement, params, pair)
+    measurement.tau, measurement.kappa = run_deviation(measurement), _kappa(measurement)
     return measurement
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from zoo.ablate.scale.items_table import difference_column, difference_text, items_table, with_interval
 from zoo.ablate.scale.line import Estimate, Prediction
 from zoo.ablate.scale.measure import SizePair, UnusedSize, VariantMeasurement
+from zoo.ablate.scale.noise import noise_table
 from zoo.ablate.scale.outcomes import common_budget
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.speedup import exp
@@ -417,6 +418,7 @@ def tables(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[Table]:
         items_table(verdicts, baseline),
         size_table(verdicts),
         tuning_table(measured, baseline),
+        noise_table(measured),
         law_table(verdicts),
     ]
     return [table for table in every if table.rows]
