@@ -173,6 +173,22 @@ def test_the_error_of_a_random_search_follows_its_points_near_the_best() -> None
     assert even == pytest.approx(0.1 * h**2 * math.sqrt(4 / 45) * math.sqrt(2), rel=0.05)
 
 
+def test_rates_too_close_together_have_no_parabola() -> None:
+    """The vertex of a parabola through them may have a loss below 0: the error of tuning is not known."""
+    runs = [
+        *world([1.3], 0.01, 3, [1e6], rate=4.05e-3, tuning=False),
+        *(
+            FinishedRun(name, 1e6, 8e6, 100, loss(1e6, 8e6) + more, rate, tuning=True)
+            for name in ("a", "b")
+            for rate, more in ((1e-3, 1.0), (4e-3, 0.0), (4.1e-3, 0.5))
+        ),
+    ]
+    measured = judge(RunTable(tuple(runs)), "a")["b"].measured
+    (pair,) = measured.pairs.values()
+    assert pair.baseline.parabola is not None
+    assert (pair.baseline.parabola.loss < 0, measured.gap) == (True, None)
+
+
 def test_seeds_of_the_tuning_may_be_those_of_the_comparison() -> None:
     """Where a sweep says which runs chose the rate, the others of the same seed and budget are compared."""
     compared = world([1.3], seeds=3, sizes=[1e6], rate=3.1e-3, tuning=False)

@@ -364,7 +364,7 @@ def _gap_of_side(side: TunedSize, slope: float, tau: float) -> float | None:
         searches.append((side.second_parabola, side.second_tried, side.second_key not in side.second_tried))
     variance = 0.0
     for parabola, tried, interpolated in searches:
-        if parabola is None:
+        if parabola is None or parabola.loss <= 0:  # rates too close together for a parabola
             return None
         per_token = slope * parabola.loss
         sd = tau * per_token
