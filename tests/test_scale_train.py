@@ -72,7 +72,7 @@ def write_lines(sweep: Sweep) -> list[PlannedRun]:
         writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
         writer.writeheader()
         for run in runs:
-            names = ("variant", "size", "tokens", "seed", "rate")
+            names = ("variant", "size", "tokens", "seed", "rate", "second_key")
             row = dict(zip(names, run.key, strict=True)) | {"run": run.id, "spikes": 0}
             writer.writerow(row | {"loss": repr(loss_of(run)), "config": config_hash(run.config)})
     return list(runs)
