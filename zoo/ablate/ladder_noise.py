@@ -46,7 +46,8 @@ class Noise:
             return 0.0
         sd, seeds = self.of_run, len(tune.seeds)
         if tune.grid is not None:
-            rates = tuple(map(float, tune.grid[tune.keys[0]]))
+            grid = tune.grid[tune.keys[0]]
+            rates = tuple(float(value) for value in grid if isinstance(value, int | float))
             parabola = Parabola(math.log(rates[len(rates) // 2]), 0.0, curvature)
             return tuning_gap(parabola, rates, sd=sd, seeds=seeds, per_token=1.0, interpolated=True)
         if tune.random is None or tune.drawn is None or len(tune.keys) > 1:
