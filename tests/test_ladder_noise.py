@@ -34,7 +34,9 @@ def test_the_page_has_tau_and_kappa_with_their_meaning(tmp_path: Path) -> None:
     tau, kappa = judged["b"].measured.tau, judged["b"].measured.kappa
     assert tau is not None and kappa is not None
     assert noise.rows == [["b", tau, kappa, "no"]]
-    assert "worth as many ln tokens" in noise.note and "beyond 2 x these values" in noise.note
+    assert (
+        "as much as 5 % more or fewer tokens would" in noise.note and "beyond 2 x these values" in noise.note
+    )
     write_ladder(judged, "a", tmp_path, margin=None, alpha=0.05, title="noise")
     for page in ("report.html", "report.md"):
         assert f"{tau:.3f}" in (text := (tmp_path / page).read_text()) and "Noise of these runs" in text
