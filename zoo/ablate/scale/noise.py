@@ -38,7 +38,7 @@ def noise_table(measured: Mapping[str, VariantMeasurement]) -> Table:
     note = (
         "Tau: the standard deviation of a run over seeds, in ln tokens; at 0.05 the seed alone moves a run "
         "as much as 5 % more or fewer tokens would. Kappa: the curvature over the rate; a rate that is off "
-        f"by a factor f costs kappa (ln f)² ln tokens. The intervals and tests were simulated with {TAU:g} and "
-        f"{KAPPA:g}: beyond {LARGE:g} x these values their error is not known, and a warning says so."
+        f"by a factor f costs kappa (ln f)² ln tokens. The intervals and tests were simulated with {TAU:g} "
+        f"and {KAPPA:g}: beyond {LARGE:g} x these values their error is not known, and a warning says so."
     )
     return Table("noise", "Noise of these runs", columns, rows, note)
