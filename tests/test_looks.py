@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from test_verdict_worlds import several
 
 from zoo.ablate.scale.line import Estimate, Line
 from zoo.ablate.scale.looks import (
@@ -173,3 +175,25 @@ def test_why_an_interval_with_the_error_of_tuning_contains_1() -> None:
     half = found.measured.half_alone()
     assert half is not None and half > found.measured.usable[-1].ln_c
     assert "contains 1 because it includes the error of tuning" in found.warnings[0]
+
+
+def test_seconds_without_a_maximum_have_the_share_of_their_variant() -> None:
+    """Four seeds, two variants: t of the seconds is above the value of .05 and below that of .025."""
+    assert anytime_value(4, 0.05) < 10.5 < anytime_value(4, 0.025)
+
+    def judged(t: float) -> ScaleVerdict:
+        """Seconds of b at a multiple of the standard error; of c at 0, so that its share stays its own."""
+        table = several([1.5], "c", tau=0.01, seeds=4, sizes=[1e6])
+        sizes = {name: found.measured.usable[0] for name, found in judge(table, "a").items()}
+        aims = {"b": t * (sizes["b"].se or 0.0), "c": 0.0}
+        cost = {name: math.exp(sizes[name].ln_c - aim) for name, aim in aims.items()} | {"a": 1.0}
+        timed = RunTable(tuple(replace(run, seconds=run.tokens * cost[run.variant]) for run in table.runs))
+        return judge(timed, "a", looks=Looks(anytime=True))["b"]
+
+    assert judged(10.5).claims == ("largest",)
+    found = judged(1.01 * anytime_value(4, 0.025))
+    assert found.claims == ("largest", "seconds")
+    (seconds,) = found.measured.costs
+    assert seconds.ln_c == pytest.approx(
+        1.01 * anytime_value(4, 0.025) * (found.measured.usable[0].se or 0.0)
+    )

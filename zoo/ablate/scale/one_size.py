@@ -20,7 +20,7 @@ from zoo.ablate.scale.looks import (
     anytime_value,
     saturation,
 )
-from zoo.ablate.scale.measure import VariantMeasurement
+from zoo.ablate.scale.measure import CurrencySpeedup, VariantMeasurement
 from zoo.ablate.scale.speedup import Cells, SizeSpeedup, size_speedup
 from zoo.ablate.scale.tuning import GAPS
 from zoo.utils.errors import DataError
@@ -64,6 +64,20 @@ def p_value(measurement: VariantMeasurement, alpha: float, looks: Looks) -> floa
     elif looks.anytime:
         p, _ = anytime_p_so_far(_ts(measurement))
     return 1.0 if is_within_tuning(size.ln_c, measurement) else p
+
+
+def p_of_seconds(seconds: CurrencySpeedup, measurement: VariantMeasurement, looks: Looks) -> float:
+    """The p-value of a claim on seconds, which have the looks and the error of tuning of the tokens.
+
+    Without a maximum of seeds it is 1 / e at the present look, so that it holds at any share of the error.
+    The noise of the speeds widens the standard error as it widens the interval.
+    """
+    if is_within_tuning(seconds.ln_c, measurement):
+        return 1.0
+    if not looks.anytime or measurement.line is not None or measurement.critical is None:
+        return seconds.p_value
+    t = measurement.critical * abs(seconds.ln_c) / seconds.half95
+    return anytime_p(t, measurement.usable[-1].seeds)
 
 
 def is_within_tuning(ln_c: float, measurement: VariantMeasurement) -> bool:

@@ -146,8 +146,7 @@ def _further_claims(measurement: VariantMeasurement, looks: Looks) -> list[tuple
         chain.append(("items", _over_looks(measurement.items.p_value, measurement, looks)))
     seconds = next((cost for cost in measurement.costs if cost.name == "seconds"), None)
     if seconds is not None:
-        by_tuning = one_size.is_within_tuning(seconds.ln_c, measurement)
-        chain.append(("seconds", 1.0 if by_tuning else seconds.p_value))
+        chain.append(("seconds", one_size.p_of_seconds(seconds, measurement, looks)))
     return chain
 
 
