@@ -206,6 +206,33 @@ def test_a_table_with_all_combinations_of_two_keys() -> None:
     assert side.problem == ""
 
 
+def test_the_errors_of_both_keys_add_at_one_size(two: Ladder) -> None:
+    """In squares, each simulated on its own parabola by the rule of the grid."""
+    sweep, order, outcomes = two
+    size = sweep.ladder[0].params
+    runs = table([run for run in order if run.params == size], outcomes)
+    measured = judge(runs, "base")["base planted"].measured
+    assert measured.tau is not None
+    per_loss = abs(measured.usable[0].curve[-2])
+    variances = []
+    for side in measured.pairs[size].sides:
+        assert side.rate not in side.tried
+        assert side.second_key not in side.second_tried
+        for parabola, tried in (
+            (side.parabola, side.tried),
+            (side.second_parabola, side.second_tried),
+        ):
+            assert parabola is not None
+            slope = per_loss * parabola.loss
+            sd = measured.tau * slope
+            found = tuning_gap(
+                parabola, tuple(tried), sd=sd, seeds=1, per_token=slope, interpolated=True, generator=3
+            )
+            variances.append(found**2)
+    assert measured.gap == pytest.approx(math.sqrt(sum(variances) / 2), rel=0.05)
+    assert min(variances) > 0.01 * max(variances)
+
+
 def test_a_dry_run_counts_the_runs_of_both_keys(two: Ladder) -> None:
     sweep, order, _ = two
     assert sweep.tune is not None
