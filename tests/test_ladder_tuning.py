@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy import stats
 from simulated_ladders import best_decay, best_rate, load, table, trained
 from synthetic_runs import write_sweep
 from test_lines import ladder as tiny_ladder
@@ -35,7 +36,7 @@ from zoo.ablate.scale.sources import read_table
 from zoo.ablate.scale.tuned import tuned_sizes
 from zoo.ablate.scale.tuning import Parabola, equal_steps, fitted, random_gap, tuning_gap
 from zoo.ablate.scale.tuning_table import tuning_table
-from zoo.ablate.scale.verdict import judge
+from zoo.ablate.scale.verdict import GAPS, judge
 from zoo.ablate.side_tuning import tune_at_random, tune_in_turn
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.tuning import describe_rule, random_points
@@ -203,6 +204,33 @@ def test_a_table_with_all_combinations_of_two_keys() -> None:
     assert len(side.losses) == side.tuning_runs == 12
     assert len(side.compared) == 4
     assert side.problem == ""
+
+
+def test_the_errors_of_both_keys_add_at_one_size(two: Ladder) -> None:
+    """In squares, each simulated on its own parabola by the rule of the grid."""
+    sweep, order, outcomes = two
+    size = sweep.ladder[0].params
+    runs = table([run for run in order if run.params == size], outcomes)
+    measured = judge(runs, "base")["base planted"].measured
+    assert measured.tau is not None
+    per_loss = abs(measured.usable[0].curve[-2])
+    variances = []
+    for side in measured.pairs[size].sides:
+        assert side.rate not in side.tried
+        assert side.second_key not in side.second_tried
+        for parabola, tried in (
+            (side.parabola, side.tried),
+            (side.second_parabola, side.second_tried),
+        ):
+            assert parabola is not None
+            slope = per_loss * parabola.loss
+            sd = measured.tau * slope
+            found = tuning_gap(
+                parabola, tuple(tried), sd=sd, seeds=1, per_token=slope, interpolated=True, generator=3
+            )
+            variances.append(found**2)
+    assert measured.gap == pytest.approx(math.sqrt(sum(variances) / 2), rel=0.05)
+    assert min(variances) > 0.01 * max(variances)
 
 
 def test_a_dry_run_counts_the_runs_of_both_keys(two: Ladder) -> None:
@@ -549,7 +577,27 @@ def test_where_the_error_of_tuning_is_not_known_a_word_says_its_false_alarms() -
     found = judge(RunTable(tuple(runs)), "a", margin=1.5)["b"]
     assert found.measured.gap is None
     assert found.word == "faster"
-    assert any("its false alarms are up to .18 with six seeds and .38 with 20" in w for w in found.warnings)
+    assert any("its false alarms may be .18 with six seeds and .38 with 20" in w for w in found.warnings)
+
+
+@pytest.mark.parametrize(("seeds", "alone"), [(6, 0.25), (20, 0.45)])
+def test_false_alarms_after_a_random_search(seeds: int, alone: float) -> None:
+    """Both sides try the same 20 points, their best rates lie somewhere near the middle of the range."""
+    generator, studies, points, noise, bent = np.random.default_rng(seeds), 8000, 20, 0.05, 0.24
+    best = math.log(5e-3)
+    gap = random_gap(Parabola(best, 2.0, bent), DRAWN, points, sd=noise, seeds=1, per_token=1.0)
+    x = generator.uniform(math.log(DRAWN[0]), math.log(DRAWN[1]), (studies, points))
+    regrets = []
+    for _ in range(2):
+        regret = bent * (x - best - generator.uniform(-0.5, 0.5, (studies, 1))) ** 2
+        found = (regret + noise * generator.standard_normal(x.shape)).argmin(1)
+        regrets.append(regret[np.arange(studies), found])
+    scatter = noise * math.sqrt(2 / 3)  # of a seed's ln c over three budgets
+    ln_c = (regrets[1] - regrets[0])[:, None] + scatter * generator.standard_normal((studies, seeds))
+    mean, se = ln_c.mean(1), ln_c.std(1, ddof=1) / math.sqrt(seeds)
+    claimed = np.abs(mean / se) > stats.t.isf(0.025, seeds - 1)
+    assert claimed.mean() == pytest.approx(alone, abs=0.02)
+    assert (claimed & (np.abs(mean) > GAPS * gap)).mean() == pytest.approx(0.016, abs=0.006)
 
 
 def test_a_sweep_at_one_size_simulates_its_random_search(tmp_path: Path) -> None:

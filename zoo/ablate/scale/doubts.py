@@ -27,8 +27,11 @@ SAME_FACTOR = 1e-3
 """Difference of ln c below which law and line count as equal, however narrow their intervals are."""
 NOISY = 0.07
 """Standard deviation of a run, in ln tokens, above which one run per rate is too few even for a parabola."""
-FALSE_ALARMS = ".18 with six seeds and .38 with 20 where each rate is the best of a grid of factor 3"
-"""Simulated with one run per rate, noise as measured (docs/verdict-across-scale.md)."""
+FALSE_ALARMS = (
+    ".18 with six seeds and .38 with 20 where each rate is the best of five a factor 3 apart, .25 and .45 "
+    "after a random search of 20 rates over two decades"
+)
+"""Simulated with one run per rate, a noise of `TAU` and a curvature of `KAPPA` in ln tokens."""
 MOST_PLACES = 3
 """Largest number of rows whose places are listed one by one."""
 OTHERS = ". Of several outcomes the first that the table names is judged, and no other takes its place"
@@ -246,7 +249,7 @@ def _one_size(measurement: VariantMeasurement) -> Iterator[str]:
         if measurement.gap is None:
             known = (
                 " and not known of these rates, so that nothing is called equal and a word rests on the "
-                f"seeds alone: its false alarms are up to {FALSE_ALARMS}"
+                f"seeds alone: its false alarms may be {FALSE_ALARMS}"
             )
         yield (
             f"one size: the error of tuning is shared by all seeds{known}, and whether the factor holds at "
