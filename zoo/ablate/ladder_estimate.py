@@ -54,8 +54,9 @@ def estimate_ladder(sweep: Sweep, probe: SpeedProbe) -> Group:
     table = Table(title=f"{sweep.name}: what it costs", title_justify="left", box=None, pad_edge=False)
     for column in ("size", "runs", "tuning", "tokens", "per parameter", "tokens/s", "core-hours", "left"):
         table.add_column(column, justify="right")
+    outcomes: dict[str, Outcome] = {}
     for stage, of_stage in _stages(sweep).items():
-        costs = ladder_costs(of_stage, probe)
+        costs = ladder_costs(of_stage, probe, outcomes)
         for size, cost in zip(of_stage.ladder, costs, strict=True):
             ratios = [f"{budget / size.params:.3g}" for budget in (size.budgets[0], size.budgets[-1])]
             table.add_row(
@@ -75,7 +76,7 @@ def estimate_ladder(sweep: Sweep, probe: SpeedProbe) -> Group:
         + f" Points that tuning adds beyond a border are not counted, at most {added} runs." * bool(added)
         + " Of a tuning with halving this is the most it can cost." * bool(sweep.tune and sweep.tune.halving)
     )
-    return Group(table, _shapes(sweep), note, *sweep.notes, *_power(sweep))
+    return Group(table, _shapes(sweep), note, *sweep.notes, *_power(sweep, outcomes))
 
 
 def _stages(sweep: Sweep) -> dict[str, Sweep]:
@@ -152,9 +153,17 @@ def total_cost(costs: Sequence[LadderCost]) -> LadderCost:
     )
 
 
-def ladder_costs(sweep: Sweep, probe: SpeedProbe) -> list[LadderCost]:
-    """The cost of every size; see `estimate_ladder`."""
-    outcomes: dict[str, Outcome] = {}
+def ladder_costs(
+    sweep: Sweep, probe: SpeedProbe, outcomes: dict[str, Outcome] | None = None
+) -> list[LadderCost]:
+    """The cost of every size; see `estimate_ladder`.
+
+    Args:
+        sweep: a ladder.
+        probe: see `estimate_ladder`.
+        outcomes: outcomes by id that are known already, to which those that are read are added.
+    """
+    outcomes = {} if outcomes is None else outcomes
     planned = settled_plan(sweep, planner_of(sweep), outcomes).runs
     costs = []
     for index, size in enumerate(sweep.ladder):
@@ -248,7 +257,7 @@ def _comparable(size: LadderSize) -> float:
     return math.log(size.budgets[-1] / size.budgets[0]) - OVERLAP
 
 
-def _power(sweep: Sweep) -> list[Table | str]:
+def _power(sweep: Sweep, outcomes: dict[str, Outcome]) -> list[Table | str]:
     """The shares of simulated studies of this design that detect given factors.
 
     There are none for budgets, or for factors, with which the losses of the two sides would not overlap.
@@ -275,7 +284,7 @@ def _power(sweep: Sweep) -> list[Table | str]:
         budgets_by_size=tuple(tuple(budget / size.budgets[-1] for budget in size.budgets) for size in ladder),
     )
     branches = any(size.branches for size in ladder)
-    noise = noise_of(sweep)
+    noise = noise_of(sweep, outcomes)
     tau, gap = noise.of_run, noise.of_tuning(sweep)
     faults = Faults(tuning=gap, trunk=TRUNK if branches else 0.0, noise=(tau, tau))
     tuned = f"rates tuned with an error of {gap:.2g} in ln c" if gap else "rates tuned without error"

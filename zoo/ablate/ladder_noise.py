@@ -69,13 +69,17 @@ class Noise:
         return f"Noise: {'; '.join(told)}."
 
 
-def noise_of(sweep: Sweep) -> Noise:
+def noise_of(sweep: Sweep, outcomes: dict[str, Outcome] | None = None) -> Noise:
     """The noise of a ladder, by its runs that have ended, or by their lines.
+
+    Args:
+        sweep: a ladder.
+        outcomes: outcomes by id that are known already, to which those that are read are added.
 
     Raises:
         ZooError: A run folder was edited.
     """
-    outcomes: dict[str, Outcome] = {}
+    outcomes = {} if outcomes is None else outcomes
     planned = settled_plan(sweep, planner_of(sweep), outcomes).runs
     table = table_of(sweep, planned, outcomes)
     sides = {name: tuned_sizes(table.of(name)) for name in table.variants}
