@@ -2,10 +2,12 @@
 
     python -m benchmarks.coordinates                          the table, about a minute on one core
     python -m benchmarks.coordinates --models ngpt --factor 2 a part of it, over a smaller range
+    python -m benchmarks.coordinates --axes depth --blocks 16 --factor 4
+                                                              over depths from 16 blocks on
     python -m benchmarks.coordinates --rates                  GPT, three inits and six learning rates, minutes
 
-Base size: width 64, 2 blocks (nGPT over depths: 4), heads of 16, a vocabulary of 256; the batch is drawn at
-random. Rates are four times those of training, as `zoo coord-check` has them.
+Base size: width 64, 2 blocks (nGPT over depths: 4, or --blocks), heads of 16, a vocabulary of 256; the batch
+is drawn at random. Rates are four times those of training, as `zoo coord-check` has them.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from zoo.run.config import RunConfig, load_config
 BASE = {"embed": 64, "heads": 64, "kv_heads": 64, "mlp": 256}
 ADAMW = {"type": "adamw", "lr": 3e-3}
 MUON = {"type": "muon", "adjust": "shape", "lr": 5e-3, "rest": ADAMW}
+ALIGNMENT = 0.92
+"""The exponent that `benchmarks.alignment` measures in the first step of nGPT on text."""
 SIDES: Mapping[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
     "gpt": (
         {"init": "small", "optimizer": ADAMW},
@@ -49,6 +53,7 @@ SIDES: Mapping[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
             "none": {},
             "nugpt": {"type": "nugpt", "base": {"embed": 64, "layers": 2}},
             "nugpt, full": {"type": "nugpt", "base": {"embed": 64, "layers": 2}, "alignment": "full"},
+            "nugpt, .92": {"type": "nugpt", "base": {"embed": 64, "layers": 2}, "alignment": ALIGNMENT},
         },
     ),
 }
@@ -75,9 +80,22 @@ def configuration(side: str, rule: str, layers: int, **changes: Any) -> RunConfi
     return load_config(settings | {"model": model} | ({"transfer": transfer} if transfer else {}) | changes)
 
 
-def check(side: str, rule: str, axis: Axis, factor: int, **changes: Any) -> CoordinateCheck:
-    """One check over a range of sizes, with the `changes` of `configuration`."""
-    layers = DEEP if side == "ngpt" and axis is DEPTH else SMALLEST[DEPTH.name]
+def check(
+    side: str, rule: str, axis: Axis, factor: int, *, blocks: int | None = None, **changes: Any
+) -> CoordinateCheck:
+    """One check over a range of sizes.
+
+    Args:
+        side: the model, a key of `SIDES`.
+        rule: its rule.
+        axis: width or depth.
+        factor: the largest size over the smallest.
+        blocks: blocks of the shallowest model over depths; None: `DEEP` for nGPT, 2 for the others.
+        changes: as in `configuration`.
+    """
+    layers = SMALLEST[DEPTH.name]
+    if axis is DEPTH:
+        layers = blocks or (DEEP if side == "ngpt" else layers)
     smallest = layers if axis is DEPTH else SMALLEST[axis.name]
     settings = configuration(side, rule, layers, **changes)
     return check_coordinates(settings, [smallest, smallest * factor], axis)
@@ -108,14 +126,14 @@ def _extreme(found: CoordinateCheck, sign: int) -> tuple[float, str]:
     return sign * factor, name
 
 
-def table(models: Sequence[str], axes: Sequence[Axis], factor: int) -> Iterator[str]:
+def table(models: Sequence[str], axes: Sequence[Axis], factor: int, blocks: int | None) -> Iterator[str]:
     """The lines of the table, each when it is known."""
     yield "| model | rule | from-to | modules that pass | grows most | shrinks most |"
     yield "|---|---|---|---|---|---|"
     for side in models:
         for axis in axes:
             for rule in SIDES[side][1]:
-                yield row(side, rule, check(side, rule, axis, factor))
+                yield row(side, rule, check(side, rule, axis, factor, blocks=blocks))
 
 
 def rates_table(axes: Sequence[Axis], factor: int) -> Iterator[str]:
@@ -145,10 +163,15 @@ def main() -> None:
     options.add_argument("--models", nargs="+", choices=SIDES, default=list(SIDES))
     options.add_argument("--axes", nargs="+", choices=list(SMALLEST), default=list(SMALLEST))
     options.add_argument("--factor", type=int, default=8, help="the largest size over the smallest")
+    options.add_argument("--blocks", type=int, help="blocks of the shallowest model over depths")
     options.add_argument("--rates", action="store_true", help="GPT with other inits and learning rates")
     given = options.parse_args()
     axes = [axis for axis in (WIDTH, DEPTH) if axis.name in given.axes]
-    lines = rates_table(axes, given.factor) if given.rates else table(given.models, axes, given.factor)
+    lines = (
+        rates_table(axes, given.factor)
+        if given.rates
+        else table(given.models, axes, given.factor, given.blocks)
+    )
     for line in lines:
         print(line, flush=True)
 

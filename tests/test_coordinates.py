@@ -15,7 +15,7 @@ from pages import DOCS, sections
 
 from benchmarks.alignment import exponents, gains, weighted
 from benchmarks.coordinates import configuration
-from zoo.diagnose.coordinate_axes import DEPTH, WIDTH, block_names, names_at
+from zoo.diagnose.coordinate_axes import DEPTH, WIDTH, Axis, block_names, names_at
 from zoo.diagnose.coordinates import MAX_CHANGE, TOLERANCE, _exponent, check_coordinates
 from zoo.report.coordinates import verdict_of
 from zoo.run.config import load_config
@@ -114,6 +114,25 @@ def test_rules_pass(rule: str) -> None:
     check = check_coordinates(load_config(SETTINGS | RULES[rule]), [32, 256], seeds=2)
     assert check.passes, [(m.name, m.factors) for m in check.modules if not m.passes]
     assert [module.name for module in check.modules if module.word == "shrinks"] == ["read_out"]
+
+
+def test_nugpt_passes_with_the_exponent_of_the_first_steps() -> None:
+    """Over an eightfold width with m^-.92, over depths from 16 blocks on; plain nGPT passes neither."""
+    ranges: list[tuple[Axis, list[int]]] = [(WIDTH, [64, 512]), (DEPTH, [16, 32])]
+    for axis, sizes in ranges:
+        layers = sizes[0] if axis is DEPTH else 2
+        for rule, passes in (("none", False), ("nugpt, .92", True)):
+            check = check_coordinates(configuration("ngpt", rule, layers), sizes, axis, seeds=2)
+            assert check.movement
+            assert check.passes == passes, [(m.name, m.factors) for m in check.failing]
+
+
+def test_parameters_are_no_outputs() -> None:
+    """A vector of scalings has no input; the outputs that it scales are compared."""
+    check = check_coordinates(configuration("ngpt", "nugpt", 1), [64, 128], seeds=1, steps=2)
+    names = {module.name for module in check.modules}
+    assert {"read_out", "blocks.0.attention_residual", "embedding"} <= names
+    assert not {name for name in names if name.endswith((".s_z", ".s_qk", ".s_u", ".s_nu", ".alpha"))}
 
 
 def test_exponents_by_hand() -> None:

@@ -293,6 +293,28 @@ def test_nugpt() -> None:
         assert scaling().unique().tolist() == pytest.approx([start])
 
 
+@pytest.mark.parametrize(("alignment", "exponent"), [("full", 1.0), ("none", 0.5), (0.92, 0.92), (1, 1.0)])
+def test_the_alignment_of_nugpt(alignment: str | float, exponent: float) -> None:
+    """Rates of matrices go as m^-a; those of tables and scalings do not depend on a."""
+    rule = {"type": "nugpt", "base": {"embed": 16, "layers": 2}, "alignment": alignment}
+    large = config("nugpt", 64, 2, transfer=rule)
+    model = initial_model(large).model
+    optimizer = build_optimizer(model, large.optimizer, transfer=large.transfer, steps=1)
+    names = {p.parameter: p.name for p in declared(model)}
+    rates = {names[p]: group["lr"] / 1e-2 for group in optimizer.param_groups for p in group["params"]}
+    assert rates["blocks.0.mlp.down.weight"] == pytest.approx(4**-exponent)
+    assert rates["embedding.weight"] == pytest.approx(4**-0.5)
+    assert rates["read_out.s_z.scale"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("alignment", [0.49, 1.01, "half", True])
+def test_an_alignment_that_is_none(alignment: object) -> None:
+    """An exponent lies between that of random signs, 1/2, and that of one sign, 1."""
+    rule = {"type": "nugpt", "base": {"embed": 16, "layers": 2}, "alignment": alignment}
+    with pytest.raises(ConfigError, match=r"transfer\.alignment"):
+        config("nugpt", 32, 2, transfer=rule)
+
+
 def test_gates_carry_the_starts() -> None:
     """WeSaR: the matrix has one deviation at all sizes; its rate is over the start that its gate has."""
     small, large = (

@@ -7,6 +7,9 @@ module's output on one batch, on which the model is trained for a few steps.
 nGPT's outputs are normalised, so that their sizes are not informative. For such a model the check measures
 how far every output has moved since the first step, relative to its size at that step.
 
+What a module returns without an input, such as a vector of scalings, is a parameter and no output; the check
+sees it in the outputs of the modules that use it.
+
 A rule for entries of updates (muP) makes them fall as 1/m, so that what adds up over the inputs of a matrix
 stays the same. What does not add up, because its signs are random, falls as m^-1/2. It vanishes as the
 model gets wider, as it should, but where it is not small beside the start, outputs shrink with the width
@@ -360,7 +363,7 @@ def _watched(
     def watch(name: str) -> Callable[..., None]:
         def record(module: nn.Module, given: tuple[Tensor, ...], output: object) -> None:
             match output:
-                case (Tensor() as hidden) | (Tensor() as hidden, LSTMState()):
+                case (Tensor() as hidden) | (Tensor() as hidden, LSTMState()) if given:
                     outputs[name] = hidden
             if isinstance(module, Linear):
                 inputs[name].append(given[0].detach().float())
