@@ -148,7 +148,7 @@ def rates_table(axes: Sequence[Axis], factor: int) -> Iterator[str]:
         for axis, rule in ((WIDTH, "mup"), (WIDTH, "completep"), (DEPTH, "completep")):
             if axis not in axes:
                 continue
-            runs = [{"init": init, "optimizer": ADAMW | {"lr": rate}} for rate in RATES]
+            runs: list[dict[str, Any]] = [{"init": init, "optimizer": ADAMW | {"lr": rate}} for rate in RATES]
             found = [check("gpt", rule, axis, factor, **changes) for changes in runs]
             cells = [f"{_passing(each)} ({_extreme(each, -1)[0]:.2f})" for each in found]
             yield f"| {init} | {rule} | {_sizes(found[0])} | {' | '.join(cells)} |"

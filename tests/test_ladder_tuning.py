@@ -34,9 +34,9 @@ from zoo.ablate.scale.presentation import tables
 from zoo.ablate.scale.runs import FinishedRun, RunTable, read_runs
 from zoo.ablate.scale.sources import read_table
 from zoo.ablate.scale.tuned import tuned_sizes
-from zoo.ablate.scale.tuning import Parabola, equal_steps, fitted, random_gap, tuning_gap
+from zoo.ablate.scale.tuning import GAPS, Parabola, equal_steps, fitted, random_gap, tuning_gap
 from zoo.ablate.scale.tuning_table import tuning_table
-from zoo.ablate.scale.verdict import GAPS, judge
+from zoo.ablate.scale.verdict import judge
 from zoo.ablate.side_tuning import tune_at_random, tune_in_turn
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.tuning import describe_rule, random_points
