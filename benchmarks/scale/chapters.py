@@ -31,6 +31,7 @@ class Row:
         word: that of the verdict.
         scale: sizes and budgets that it rests on.
         decided: whether all runs of the question have ended.
+        looked_at: whether the runs so far suffice for a word: all of the question, or those of four sizes.
     """
 
     claim: str
@@ -39,6 +40,7 @@ class Row:
     word: str
     scale: str
     decided: bool
+    looked_at: bool
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def _rows(
         verdict = verdicts.get(claim.variant)
         if verdict is None:
             word = "begun" if state.ended else NO_RUN
-            yield Row(claim.text, claim.paper, "", word, _planned(state), False)
+            yield Row(claim.text, claim.paper, "", word, _planned(state), decided=False, looked_at=False)
             continue
         word = word_text(verdict)
         if claim.variant in turned:
@@ -154,7 +156,8 @@ def _rows(
             speedup_text(verdict),
             word if state.complete else f"so far: {word}",
             _measured(state, verdict),
-            state.complete,
+            decided=state.complete,
+            looked_at=state.complete or verdict.trend is not None,  # a trend is that of a line
         )
 
 
