@@ -111,7 +111,7 @@ def standard_error(runs: Runs) -> float:
 class Line:
     """The unweighted line over ln N and the wider of two intervals."""
 
-    def __init__(self, sizes: Sequence[float], theta: Array, se: Array, seeds: Array) -> None:
+    def __init__(self, sizes: Array, theta: Array, se: Array, seeds: Array) -> None:
         self.x, self.theta = np.log(sizes), theta
         self.inverse = np.linalg.pinv(np.vander(self.x, 2))  # slope, intercept
         rest = theta - np.vander(self.x, 2) @ self.inverse @ theta
@@ -160,10 +160,10 @@ def judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Judge:
 def test_random_examples(name: str, judge: Judge) -> None:
     ladder = EXAMPLES[name].draw(np.random.default_rng(list(EXAMPLES).index(name)))
     found = judge(ladder)
-    sizes = np.array(list(ladder))
+    sizes = np.array(list(ladder), dtype=np.float64)
     theta, drift = np.array([shift(runs) for runs in ladder.values()]).T
     se = np.array([standard_error(runs) for runs in ladder.values()])
-    seeds = np.array(EXAMPLES[name].seeds) - EXAMPLES[name].fewer
+    seeds = np.array(EXAMPLES[name].seeds, dtype=np.float64) - EXAMPLES[name].fewer
     for key, expected in (("params", sizes), ("ln_c", theta), ("drift", drift), ("se", se), ("seeds", seeds)):
         assert [size[key] for size in found["sizes"]] == pytest.approx(expected, abs=1e-6), key
 
