@@ -86,8 +86,8 @@ def _ladder(verdict: ScaleVerdict, size: SizeSpeedup, baseline: str) -> View:
     x = np.geomspace(least, most, STEPS)
     y = np.exp(np.polyval(size.curve, np.log(x) - size.centre))
     curve = Series("shared curve", baseline, list(x), list(y), in_legend=False)
-    middle = math.exp(size.centre)
-    height = math.exp(float(np.polyval(size.curve, size.ln_c)))
+    middle = math.exp(size.centre + size.middle)
+    height = math.exp(float(np.polyval(size.curve, size.middle + size.ln_c)))
     arrow = Arrow(verdict.name, middle, middle * math.exp(size.ln_c), height)
     name = f"{format_count(size.params)}: {math.exp(size.ln_c):.2f} x"
     budgets = sorted({run.tokens for run in pair.baseline.compared})

@@ -150,7 +150,10 @@ class VariantDocument(Config):
         "tokens or seconds, higher scores) or worse"
     )
     at_largest: bool = Field(description="whether the word is shown at the largest size as well")
-    trend: Trend | None = Field(description="null without a line")
+    trend: Trend | None = Field(
+        description="of the gain, or of the disadvantage of a slower variant, as the size doubles; null "
+        "without a line"
+    )
     level: float = Field(
         description="the level of half95 on the line (predictions excepted) and of the costs: .95; with "
         "declared looks 1 - alpha, at which the intervals of all looks hold jointly"

@@ -1,9 +1,10 @@
 """The shift of one curve of loss over tokens against another, for many studies at once.
 
 With u = ln T - mean ln T, the baseline follows ``ln L = g(u)``, the variant ``ln L = g(u + theta + phi u)``.
-g is a polynomial that both share. For given theta and phi, fitting g is a linear least squares problem, so
-that only these two need a search (variable projection with Kaufman's Jacobian and Levenberg-Marquardt
-damping).
+If the sides have different budgets, phi multiplies u less its mean over the variant's budgets, so that
+theta is the mean shift over the tokens that the variant was trained on. g is a polynomial that both share.
+For given theta and phi, fitting g is a linear least squares problem, so that only these two need a search
+(variable projection with Kaufman's Jacobian and Levenberg-Marquardt damping).
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ class Ladder:
         of_variant: (points,) whether a point is the variant's.
         degree: degree of the curve that both sides share.
         drifts: whether the shift may depend on the budget.
+        middle: mean of `u` over the variant's budgets, where the shift is theta.
     """
 
     u: Array
     of_variant: NDArray[np.bool_]
     degree: int
     drifts: bool
+    middle: float = 0.0
 
     def search(self, y: Array, weights: Array | None = None) -> Array:
         """The best shifts from several starts.
@@ -95,7 +98,7 @@ class Ladder:
 
     def _fitted(self, y: Array, shift: Array, weights: Array) -> tuple[Array, Array, Array, Array, Array]:
         """The powers of the shifted u, their orthonormal basis, its size, the residuals and coefficients."""
-        z = self.u + np.where(self.of_variant, shift[:, :1] + shift[:, 1:] * self.u, 0.0)
+        z = self.u + np.where(self.of_variant, shift[:, :1] + shift[:, 1:] * (self.u - self.middle), 0.0)
         powers = z[:, :, None] ** np.arange(self.degree, -1, -1)
         q, r = np.linalg.qr(weights[:, :, None] * powers)
         diagonal = np.einsum("kii->ki", r)
@@ -112,7 +115,7 @@ class Ladder:
         powers, q, _, rest, curve = self._fitted(y, shift, weights)
         slope = np.einsum("kpi,ki->kp", powers[:, :, 1:], curve[:, :-1] * np.arange(self.degree, 0, -1))
         inner = weights * slope * self.of_variant
-        jacobian = np.stack([inner, inner * self.u], 2)[:, :, :free]
+        jacobian = np.stack([inner, inner * (self.u - self.middle)], 2)[:, :, :free]
         jacobian -= np.einsum("kpi,kij->kpj", q, np.einsum("kqi,kqj->kij", q, jacobian))
         gradient = np.einsum("kpj,kp->kj", jacobian, rest)
         return (rest**2).sum(1), gradient, np.einsum("kpi,kpj->kij", jacobian, jacobian)

@@ -1,8 +1,8 @@
 """The token speed-up at one size: one curve of loss over tokens that both sides share.
 
 The variant's curve is the baseline's, shifted by theta + phi u (`zoo.ablate.scale.shift`); the curve is a
-quadratic, for two budgets a line. `theta` is ln c at the middle budget, `phi` the drift of ln c per e-fold of
-tokens.
+quadratic, for two budgets a line. `theta` is ln c at the middle budget of the variant, `phi` the drift of
+ln c per e-fold of tokens.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class SizeSpeedup:
         seeds: number of seeds; the interval has one degree of freedom less.
         limits: the smallest and the largest ln c that these budgets can measure.
         curve: coefficients of g, the highest power first.
-        centre: mean of ln tokens, where u is 0.
+        centre: mean of ln tokens of the baseline's budgets, where u is 0.
+        middle: mean of u over the variant's budgets, where the shift is `ln_c`; 0 if both sides have the
+            same budgets.
     """
 
     params: float
@@ -59,6 +61,7 @@ class SizeSpeedup:
     limits: tuple[float, float]
     curve: tuple[float, ...]
     centre: float
+    middle: float = 0.0
 
     @property
     def comparable(self) -> bool:
@@ -90,8 +93,8 @@ def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
         variant: losses of the variant; one budget is enough if the baseline has twice its tokens.
 
     Returns:
-        The speed-up with its standard error. If both sides have the same seeds, a seed is deleted on
-        both sides at once; otherwise the sides' variances are added.
+        The speed-up with its standard error. A seed is deleted on both sides at once; if the sides have
+        no seed in common, their variances are added.
 
     Raises:
         ValueError: There are too few budgets, or the loss does not fall with more tokens.
@@ -110,6 +113,7 @@ def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
         np.repeat([False, True], [len(ln_tokens) for ln_tokens, _ in side]),
         min(2, budgets[0] - 1),
         min(budgets) >= 3,
+        float(side[1][0].mean()) - centre,
     )
     y = np.concatenate([ln_loss for _, ln_loss in side])[None]
     shift = ladder.search(y)
@@ -127,6 +131,7 @@ def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
         _limits(*(ln_tokens for ln_tokens, _ in side)),
         tuple(map(float, curve)),
         centre,
+        ladder.middle,
     )
 
 
@@ -193,7 +198,8 @@ def huberised(size: SizeSpeedup, sides: Sequence[Cells]) -> list[Cells]:
         residuals.append({})
         for (tokens, seed), loss in side.items():
             u = math.log(tokens) - size.centre
-            fitted = float(np.polyval(size.curve, u + k * (size.ln_c + size.drift * u)))
+            shift = size.ln_c + size.drift * (u - size.middle)
+            fitted = float(np.polyval(size.curve, u + k * shift))
             residuals[k][tokens, seed] = math.log(loss) - fitted
     everything = [value for side in residuals for value in side.values()]
     bound = HUBER * float(stats.median_abs_deviation(everything, scale="normal"))
@@ -215,25 +221,21 @@ def _jackknife(ladder: Ladder, baseline: Cells, variant: Cells, full: Array) -> 
     ours, theirs = ({seed for _, seed in side} for side in (baseline, variant))
     if min(len(ours), len(theirs)) < 2:
         return None, min(len(ours), len(theirs))
-    deleted: list[tuple[set[int], set[int]]] = [({seed}, {seed}) for seed in sorted(ours)]
-    if ours != theirs:
-        nobody: set[int] = set()
-        deleted = [({seed}, nobody) for seed in sorted(ours)] + [(nobody, {seed}) for seed in sorted(theirs)]
+    independent = ours.isdisjoint(theirs)
+    every = [*sorted(ours), *sorted(theirs)] if independent else sorted(ours | theirs)
     budgets = [sorted({tokens for tokens, _ in side}) for side in (baseline, variant)]
     rows = [
         [
-            [math.log(loss) for (t, seed), loss in side.items() if t == tokens and seed not in gone]
-            for side, gone, of_side in zip((baseline, variant), without, budgets, strict=True)
+            [math.log(loss) for (t, seed), loss in side.items() if t == tokens and seed != gone]
+            for side, of_side in zip((baseline, variant), budgets, strict=True)
             for tokens in of_side
         ]
-        for without in deleted
+        for gone in every
     ]
     y = np.array([[np.mean(cell) if cell else 0.0 for cell in row] for row in rows])
     weights = np.array([[float(bool(cell)) for cell in row] for row in rows])
     thetas = ladder.refine(y, np.repeat(full, len(y), 0), weights)[:, 0]
-    if ours == theirs:
-        return math.sqrt(jackknife_variance(thetas)), len(ours)
-    parts = thetas[: len(ours)], thetas[len(ours) :]
+    parts = [thetas[: len(ours)], thetas[len(ours) :]] if independent else [thetas]
     return math.sqrt(sum(map(jackknife_variance, parts))), min(len(ours), len(theirs))
 
 

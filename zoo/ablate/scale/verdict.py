@@ -39,7 +39,8 @@ class ScaleVerdict:
         measured: the measurements behind the verdict.
         at_largest: whether "faster" or "slower" is shown at the largest size as well.
         claims: the claims that hold, in their order.
-        trend: whether the gain holds, shrinks or grows with the size; None without a line.
+        trend: whether the gain, or the disadvantage of a slower variant, holds, shrinks or grows with the
+            size; None without a line.
         within_margin: whether the speed-up lies within the margin.
         predicted: the prediction at twice the largest size; None without a line, after a missed back-test,
             or if the sizes span less than that factor of two.
@@ -234,7 +235,7 @@ def _verdict(answer: Answer, margin: float | None, looks: Looks, robust: Answer 
         measurement,
         at_largest=answer.at_largest,
         claims=answer.claims,
-        trend=None if line is None else "trend open" if measurement.beyond else _trend(line),
+        trend=None if line is None else "trend open" if measurement.beyond else _trend(line, word),
         within_margin=answer.within_margin,
         predicted=None if missed or measurement.beyond else _predicted(line),
         back_test=test,
@@ -281,11 +282,11 @@ def _detectable(measurement: VariantMeasurement, error: Error, looks: Looks) -> 
     return exp(max(quantile * se, GAPS * (measurement.gap or 0.0)) + float(stats.t.ppf(POWER, df)) * se)
 
 
-def _trend(line: Line) -> Trend:
-    """The change of the gain, or of the loss, as the size doubles."""
+def _trend(line: Line, word: Word) -> Trend:
+    """The change of the gain as the size doubles; that of the disadvantage if the variant is slower."""
     change, half = line.slope.estimate * math.log(2), line.slope.half95 * math.log(2)
     if abs(change) + half <= HOLDS:
         return "holds"
     if abs(change) <= half:
         return "trend open"
-    return "grows" if (change > 0) == (line.middle.estimate > 0) else "shrinks"
+    return "grows" if (change > 0) == (word != "slower") else "shrinks"
