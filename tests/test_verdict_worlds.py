@@ -314,10 +314,22 @@ def test_nothing_is_predicted_across_a_size_that_speaks_against_it(collapse: flo
         ]
     found = judge(RunTable(tuple(runs)), "a")["b"]
     assert found.word == "faster" and found.predicted is None and found.trend == "trend open"
-    reason = "losses hardly overlap: the factor is less than" if collapse else "9 runs diverged"
+    reason = "losses hardly overlap: the factor is less than" if collapse else "9 runs of b diverged"
     assert f"Not judged, above these sizes: 16M, where {reason}" in sentences({"b": found}, "a", None)[0]
     held = judge(RunTable(tuple(run for run in runs if run.size < last)), "a")["b"]
     assert held.predicted is not None and "Not judged" not in sentences({"b": held}, "a", None)[0]
+
+
+def test_the_side_that_diverged_is_named() -> None:
+    runs = world([1.3], sizes=SIZES[:1])
+    lost = [replace(run, loss=math.inf) if run.variant == "a" and run.seed == 0 else run for run in runs]
+    found = judge(RunTable(tuple(lost)), "a")["b"]
+    assert [size.reason for size in found.measured.left_out] == ["3 runs of the baseline diverged"]
+    every = judge(RunTable(tuple(replace(run, loss=math.inf) for run in runs)), "a")["b"]
+    assert [size.reason for size in every.measured.left_out] == [
+        "9 runs of the baseline and 9 runs of b diverged"
+    ]
+    assert not any("all seeds have the same losses" in warning for warning in every.warnings)
 
 
 def test_seeds_that_lack_a_budget_are_a_doubt() -> None:

@@ -357,6 +357,8 @@ def _is_copied(side: TunedSize) -> bool:
     """Whether there are several seeds, and the loss of every budget is the same for all of them."""
     losses = {(run.tokens, run.loss) for run in side.compared}
     seeds = {run.seed for run in side.compared}
+    if not all(math.isfinite(loss) for _, loss in losses):
+        return False  # runs that diverged are named as such
     return len(seeds) > 1 and len(losses) == len({tokens for tokens, _ in losses}) < len(side.compared)
 
 
