@@ -332,6 +332,20 @@ def test_the_side_that_diverged_is_named() -> None:
     assert not any("all seeds have the same losses" in warning for warning in every.warnings)
 
 
+def test_budgets_too_close_together_leave_no_factor_to_tell() -> None:
+    """1.22 x between the budgets is less than the half e-fold that both sides must share, at any factor."""
+    found = judge(RunTable(tuple(world([1.3] * 5, tau=0.01, budgets=(4.5e6, 5e6, 5.5e6)))), "a")
+    assert found["b"].word == "not comparable"
+    (reason,) = {size.reason for size in found["b"].measured.left_out}
+    assert (
+        reason.startswith("the budgets are too close together")
+        and "expected a longest one of 1.65 x" in reason
+    )
+    assert not any(" than 0." in text or "overlap" in text for text in sentences(found, "a", None))
+    apart = judge(RunTable(tuple(world([1.3] * 5, tau=0.01, budgets=(4e6, 5e6, 7e6)))), "a")["b"]
+    assert not any("too close" in size.reason for size in apart.measured.left_out)
+
+
 def test_seeds_that_lack_a_budget_are_a_doubt() -> None:
     runs = world([1.3], tau=0.01, sizes=SIZES[:1])
     words = "some seeds lack a budget"

@@ -240,12 +240,8 @@ def _add_size(measurement: VariantMeasurement, params: float, pair: SizePair) ->
         measurement.left_out.append(UnusedSize(params, str(error)))
         return
     measurement.sizes.append(size)
-    if not size.comparable:
-        low, high = size.limits
-        bound = f"more than {math.exp(high):.2f}" if size.ln_c > high else f"less than {math.exp(low):.2f}"
-        measurement.left_out.append(
-            UnusedSize(params, f"losses hardly overlap: the factor is {bound} x", True)
-        )
+    if size.problem:
+        measurement.left_out.append(UnusedSize(params, size.problem, differs=not size.too_close))
 
 
 def _diverged(name: str, ours: Cells, theirs: Cells) -> str:
