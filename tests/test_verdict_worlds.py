@@ -346,6 +346,17 @@ def test_budgets_too_close_together_leave_no_factor_to_tell() -> None:
     assert not any("too close" in size.reason for size in apart.measured.left_out)
 
 
+def test_a_variant_with_the_losses_of_the_baseline_is_told() -> None:
+    """The same rows under two names, or a setting that changes nothing: equal, but no two methods."""
+    runs = [run for run in world([1.0] * 4, tau=0.05, sizes=SIZES[:4]) if run.variant == "a"]
+    twice = [*runs, *(replace(run, variant="b") for run in runs)]
+    found = judge(RunTable(tuple(twice)), "a", margin=1.05)["b"]
+    words = "every loss is that of the baseline with the same seed and budget, at 1M, 2M, 4M, 8M"
+    assert found.word == "equal" and any(words in warning for warning in found.warnings)
+    once = judge(RunTable((*twice[:-1], replace(twice[-1], loss=1.5))), "a", margin=1.05)["b"]
+    assert any("at 1M, 2M, 4M:" in warning for warning in once.warnings)
+
+
 def test_seeds_that_lack_a_budget_are_a_doubt() -> None:
     runs = world([1.3], tau=0.01, sizes=SIZES[:1])
     words = "some seeds lack a budget"
