@@ -287,7 +287,7 @@ def test_an_error_that_is_too_small_to_be_simulated_is_not_spent() -> None:
     assert values[0] == math.inf
     assert adjusted_p(1e-12, math.inf, 4, 1e-8) == 1.0
     table = RunTable(tuple(world([1.5], tau=0.01, seeds=4, sizes=[1e6])))
-    with pytest.raises(DataError, match="at most 1000 seeds; expected 3 to 30"):
+    with pytest.raises(DataError, match="max_seeds: value 1000: expected 3 to 30 seeds"):
         judge(table, "a", looks=Looks(max_seeds=1000))
 
 
