@@ -262,6 +262,6 @@ def test_an_override_that_the_sizes_replace(tmp_path: Path) -> None:
     sizes = "scale: {sizes: [{model.d_model: 16}, {model.d_model: 32}], budgets: {steps: [8, 16]}}"
     file.write_text(BASE + INIT + sizes, encoding="utf-8")
     with pytest.raises(
-        ConfigError, match="override 'model.d_model=8': has no effect: axes, sizes or tune put"
+        ConfigError, match=r"override 'model.d_model=8': has no effect: axes, sizes or tune put"
     ):
         load_sweep(file, ["model.d_model=8"])
