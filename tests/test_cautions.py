@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import zoo
 from synthetic_runs import write_sweep
 from tiny_sweeps import sweep_file
 
@@ -91,6 +92,26 @@ def test_a_ladder_leaves_out_what_crashed_and_keeps_what_diverged(tmp_path: Path
     assert losses["new", 2] == math.inf
     assert ("new", 1) not in losses
     assert len(losses) == 8
+
+
+def test_zoo_verdict_names_the_runs_that_a_ladder_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `zoo report` does: what is said before the end, or without a run that crashed, is no final word."""
+    folder = write_sweep(tmp_path / "sweep", FINALS)
+    of_size: dict[str, dict[str, Any]] = {
+        f"{v}-{s}": {"params": 1000, "tokens": 6400} for v in FINALS for s in range(3)
+    }
+    of_size["new-1"] |= {"status": "failed", "error": GONE, "crashed": True}
+    of_size["new-2"] |= {"status": "waiting"}
+    edited(folder, runs=of_size)
+    manifest = read_manifest(folder).model_copy(update={"ladder": LadderRecord(sizes=(1000,))})
+    (folder / FILE).write_text(manifest.model_dump_json())
+    zoo("verdict", str(folder), "--baseline", "base", "--out", str(tmp_path / "page"))
+    printed = capsys.readouterr().out
+    page = (tmp_path / "page/report.md").read_text(encoding="utf-8")
+    for told in ("1 of the 9 runs known so far have not ended", f"(new, seed 1): {GONE}"):
+        assert told in printed and told in page
 
 
 def test_runs_that_diverged_before_their_first_checkpoint_have_no_other_data(tmp_path: Path) -> None:

@@ -563,6 +563,8 @@ def test_tables_of_other_loggers(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("finished", "crashed", 1))
     with pytest.raises(DataError, match="not read inside a run"):
         read_table([file], LoggerExport(columns))
+    with pytest.raises(DataError, match=r"or their names here \(--columns variant=NAME\)"):
+        read_table([file])
     with pytest.raises(DataError, match="--tag: has no effect"):
         read_table([written(tmp_path / "runs.csv")], LoggerExport(tag="loss"))
 
@@ -608,6 +610,9 @@ def test_scalars_of_tensorboard(tmp_path: Path) -> None:
     assert (run.variant, run.seed, run.tokens) == ("adamw", 0, 2e6)
     with pytest.raises(DataError, match="is none of the pattern"):
         read_table(paths, LoggerExport(pattern="{variant}-{size}-{seed}", tokens_per_step=2.0))
+    for value in (0.0, -5.0, math.nan):
+        with pytest.raises(DataError, match=f"--tokens-per-step: value {value:g}: expected a number above 0"):
+            read_table(paths, replace(unread, tokens_per_step=value))
 
 
 def test_fewer_than_four_sizes_have_no_line() -> None:

@@ -242,7 +242,7 @@ def test_bad_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, me
 OVERRIDES = [
     (
         "optimizer.lr=1",
-        r"override 'optimizer.lr=1': has no effect: axes or tune put something else in its",
+        r"override 'optimizer.lr=1': has no effect: axes, sizes or tune put something else in its",
     ),
     ("train.stesp=1", r"override 'train.stesp=1': train.stesp: unknown key; did you mean 'steps'\?"),
     ("train.steps", r"override 'train.steps': expected key=value"),
@@ -255,3 +255,13 @@ def test_bad_override(tmp_path: Path, override: str, message: str) -> None:
     file.write_text(BASE + INIT + RATES + "}", encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
         load_sweep(file, [override])
+
+
+def test_an_override_that_the_sizes_replace(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    sizes = "scale: {sizes: [{model.d_model: 16}, {model.d_model: 32}], budgets: {steps: [8, 16]}}"
+    file.write_text(BASE + INIT + sizes, encoding="utf-8")
+    with pytest.raises(
+        ConfigError, match=r"override 'model.d_model=8': has no effect: axes, sizes or tune put"
+    ):
+        load_sweep(file, ["model.d_model=8"])

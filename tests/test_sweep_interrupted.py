@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from tiny_sweeps import base, findings, sweep_file
 
 from zoo.ablate.execute import execute
 from zoo.ablate.manifest import read_manifest
+from zoo.ablate.plan import PlannedRun
 from zoo.ablate.sweep import load_sweep
 from zoo.utils.errors import ZooError
 
@@ -65,3 +68,39 @@ def test_whatever_ends_a_sweep_the_next_one_goes_on(tmp_path: Path) -> None:
     assert findings(sweep.folder) == findings(alone.folder)
     sessions = [json.loads(p.read_text()) for p in sweep.runs.glob("*/environment.json")]
     assert sum(map(len, sessions)) >= 4
+
+
+class InterruptedPool:
+    """A worker that Ctrl-C ends while it starts its first run, before the sweep has noticed the signal."""
+
+    free = 1
+
+    def __init__(self, *arguments: object) -> None:
+        self.runs: list[PlannedRun] = []
+
+    @property
+    def running(self) -> list[str]:
+        return [run.id for run in self.runs]
+
+    def holds_back(self, run: PlannedRun) -> bool:
+        return bool(self.runs)
+
+    def start(self, run: PlannedRun, branches: Sequence[PlannedRun]) -> None:
+        self.runs = [run]
+
+    def ended(self, timeout: float) -> Iterator[tuple[PlannedRun, str | None]]:
+        os.kill(os.getpid(), signal.SIGINT)
+        run = self.runs.pop()
+        yield run, "ended with status 1"
+
+    def stop(self) -> None:
+        pass
+
+
+def test_a_worker_that_ctrl_c_ends_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zoo.ablate.execute.Pool", InterruptedPool)
+    sweep = load_sweep(sweep_file(tmp_path, base=base(tmp_path), seeds=[0]))
+    result = execute(sweep, workers=1)
+    assert not result.finished
+    assert "failed" not in {run.status for run in result.manifest.runs}
+    assert not any(run.error for run in result.manifest.runs)

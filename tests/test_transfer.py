@@ -332,6 +332,7 @@ def test_gates_carry_the_starts() -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"transfer": {"type": "mup"}}, r"transfer\.base: no embed"),
+    ({"transfer": {"type": "mup", "base": {"embd": 16}}}, r"base\.embd: .* no axis .*; did you mean 'embed'"),
     (
         {"transfer": {"type": "mup", "base": {"embed": 16, "heads": 16, "mlp": 64}}},
         "kv_heads has no base size",

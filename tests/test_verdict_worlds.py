@@ -287,7 +287,7 @@ def test_an_error_that_is_too_small_to_be_simulated_is_not_spent() -> None:
     assert values[0] == math.inf
     assert adjusted_p(1e-12, math.inf, 4, 1e-8) == 1.0
     table = RunTable(tuple(world([1.5], tau=0.01, seeds=4, sizes=[1e6])))
-    with pytest.raises(DataError, match="at most 1000 seeds; expected 3 to 30"):
+    with pytest.raises(DataError, match="max_seeds: value 1000: expected 3 to 30 seeds"):
         judge(table, "a", looks=Looks(max_seeds=1000))
 
 
@@ -314,10 +314,47 @@ def test_nothing_is_predicted_across_a_size_that_speaks_against_it(collapse: flo
         ]
     found = judge(RunTable(tuple(runs)), "a")["b"]
     assert found.word == "faster" and found.predicted is None and found.trend == "trend open"
-    reason = "losses hardly overlap: the factor is less than" if collapse else "9 runs diverged"
+    reason = "losses hardly overlap: the factor is less than" if collapse else "9 runs of b diverged"
     assert f"Not judged, above these sizes: 16M, where {reason}" in sentences({"b": found}, "a", None)[0]
     held = judge(RunTable(tuple(run for run in runs if run.size < last)), "a")["b"]
     assert held.predicted is not None and "Not judged" not in sentences({"b": held}, "a", None)[0]
+
+
+def test_the_side_that_diverged_is_named() -> None:
+    runs = world([1.3], sizes=SIZES[:1])
+    lost = [replace(run, loss=math.inf) if run.variant == "a" and run.seed == 0 else run for run in runs]
+    found = judge(RunTable(tuple(lost)), "a")["b"]
+    assert [size.reason for size in found.measured.left_out] == ["3 runs of the baseline diverged"]
+    every = judge(RunTable(tuple(replace(run, loss=math.inf) for run in runs)), "a")["b"]
+    assert [size.reason for size in every.measured.left_out] == [
+        "9 runs of the baseline and 9 runs of b diverged"
+    ]
+    assert not any("all seeds have the same losses" in warning for warning in every.warnings)
+
+
+def test_budgets_too_close_together_leave_no_factor_to_tell() -> None:
+    """1.22 x between the budgets is less than the half e-fold that both sides must share, at any factor."""
+    found = judge(RunTable(tuple(world([1.3] * 5, tau=0.01, budgets=(4.5e6, 5e6, 5.5e6)))), "a")
+    assert found["b"].word == "not comparable"
+    (reason,) = {size.reason for size in found["b"].measured.left_out}
+    assert (
+        reason.startswith("the budgets are too close together")
+        and "expected a longest one of 1.65 x" in reason
+    )
+    assert not any(" than 0." in text or "overlap" in text for text in sentences(found, "a", None))
+    apart = judge(RunTable(tuple(world([1.3] * 5, tau=0.01, budgets=(4e6, 5e6, 7e6)))), "a")["b"]
+    assert not any("too close" in size.reason for size in apart.measured.left_out)
+
+
+def test_a_variant_with_the_losses_of_the_baseline_is_told() -> None:
+    """The same rows under two names, or a setting that changes nothing: equal, but no two methods."""
+    runs = [run for run in world([1.0] * 4, tau=0.05, sizes=SIZES[:4]) if run.variant == "a"]
+    twice = [*runs, *(replace(run, variant="b") for run in runs)]
+    found = judge(RunTable(tuple(twice)), "a", margin=1.05)["b"]
+    words = "every loss is that of the baseline with the same seed and budget, at 1M, 2M, 4M, 8M"
+    assert found.word == "equal" and any(words in warning for warning in found.warnings)
+    once = judge(RunTable((*twice[:-1], replace(twice[-1], loss=1.5))), "a", margin=1.05)["b"]
+    assert any("at 1M, 2M, 4M:" in warning for warning in once.warnings)
 
 
 def test_seeds_that_lack_a_budget_are_a_doubt() -> None:

@@ -207,7 +207,8 @@ class _Execution:
                 return SweepResult(manifest, self._outcomes, not due)
             for run, error in self._pool.ended(POLL_SECONDS):
                 outcome = self._sweep.outcome(run.id)
-                failed = error is not None and not stopping
+                # Ctrl-C reaches the workers as well, and one that starts a run ends at once.
+                failed = error is not None and not interrupt.requested
                 self._outcomes[run.id] = replace(outcome, error=error, crashed=True) if failed else outcome
 
     def _keep(self, plan: SweepPlan) -> None:

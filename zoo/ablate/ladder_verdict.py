@@ -44,14 +44,14 @@ class LadderVerdict:
     @property
     def notes(self) -> list[str]:
         """Reasons for doubt without their full stops, the gravest first."""
-        reasons = alarms(self.verdicts, self.baseline)
-        waiting = [run for run in self.manifest.runs if run.status not in ("finished", "failed", "stopped")]
-        if waiting:
-            reasons.append(
-                f"{len(waiting)} of the {len(self.manifest.runs)} runs known so far have not ended"
-            )
-        reasons += crashes(self.manifest)
-        return reasons + notes(self.verdicts)
+        return [*alarms(self.verdicts, self.baseline), *missing_runs(self.manifest), *notes(self.verdicts)]
+
+
+def missing_runs(manifest: Manifest) -> list[str]:
+    """Sentences, without full stops, on runs that have not ended and on those that crashed."""
+    waiting = [run for run in manifest.runs if run.status not in ("finished", "failed", "stopped")]
+    unfinished = f"{len(waiting)} of the {len(manifest.runs)} runs known so far have not ended"
+    return [unfinished] * bool(waiting) + list(crashes(manifest))
 
 
 def is_ladder(folder: Path) -> bool:

@@ -95,7 +95,7 @@ def build_variants(
             rungs = _rungs(config, complete[0], in_variant)
             variants.append(SweepVariant(combination.name, combination.settings, values, complete, rungs))
     problems += [
-        f"{change.place}: has no effect: axes or tune put something else in its place"
+        f"{change.place}: has no effect: axes, sizes or tune put something else in its place"
         for i, change in enumerate(overrides)
         if i not in effective and not any(by_variant.values())
     ]

@@ -195,7 +195,8 @@ def verdict(
     wide: Wide = False,
 ) -> None:
     """Judge runs of several sizes and budgets, whoever made them: does a gain hold, shrink or grow?"""
-    from zoo.ablate.ladder_verdict import declared, is_ladder
+    from zoo.ablate.ladder_verdict import declared, is_ladder, missing_runs
+    from zoo.ablate.manifest import read_manifest
     from zoo.ablate.scale.document import document
     from zoo.ablate.scale.looks import Looks
     from zoo.ablate.scale.presentation import notes, sentences, verdict_table
@@ -214,8 +215,10 @@ def verdict(
     names = None if columns is None else named_columns(columns, example)
     sizes = () if declared_sizes is None else parse_counts(declared_sizes, "--declared-sizes")
     looks = Looks(max_seeds, sizes, anytime)
+    missing: list[str] = []
     if is_ladder(runs[0]):
         margin, looks = declared(runs[0], margin, looks)
+        missing = missing_runs(read_manifest(runs[0]))
     export = LoggerExport(names, pattern, tag, tokens_per_step)
     table = read_table(runs, export, metric, item_cluster)
     if aa:
@@ -232,7 +235,7 @@ def verdict(
         from zoo.report.ladder import write_ladder
 
         title = runs[0].stem if len(runs) == 1 else f"{len(runs)} runs"
-        doubts = [*alarms(verdicts, baseline), *notes(verdicts)]
+        doubts = [*alarms(verdicts, baseline), *missing, *notes(verdicts)]
         written = write_ladder(
             verdicts, baseline, out, margin=margin, alpha=alpha, title=title, doubts=doubts
         )
@@ -241,7 +244,7 @@ def verdict(
     else:
         echo("\n".join(sentences(verdicts, baseline, margin)))
         console(wide).print(verdict_table(verdicts, baseline).rich())
-        echo("".join(f"note: {note}.\n" for note in notes(verdicts)), nl=False)
+        echo("".join(f"note: {note}.\n" for note in [*missing, *notes(verdicts)]), nl=False)
         if written is not None:
             echo(f"wrote {written}")
     if alarming := alarms(verdicts, baseline):

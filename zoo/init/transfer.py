@@ -179,13 +179,13 @@ class Transfer(Config):
         axis_sizes = {
             axis: size for p in parameters for axis, size in zip(p.spec.axes, p.spec.shape, strict=True)
         }
-        for name in self.needs:
-            if name not in self.base:
-                raise ConfigError(f"transfer.base: no {name}; expected its size at the base")
         for name in self.base:
             if name not in {*axis_sizes, LAYERS, STEPS}:
                 hint = did_you_mean(name, [*axis_sizes, LAYERS, STEPS])
                 raise ConfigError(f"transfer.base.{name}: the model has no axis of this name{hint}")
+        for name in self.needs:
+            if name not in self.base:
+                raise ConfigError(f"transfer.base: no {name}; expected its size at the base")
         if "head_size" in self.base:
             raise ConfigError(
                 "transfer.base.head_size: no rule here speaks of larger heads (scores are divided by "

@@ -51,6 +51,7 @@ def doubts(
     checks = (
         _broken,
         _few_sizes,
+        _same_losses,
         _other_rates,
         _tuning,
         random_rates,
@@ -119,6 +120,17 @@ def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
                 f"{name}: all seeds have the same losses, at {_listed(copies)}: the noise of seeds is not "
                 "measured; expected runs that differ, and not one run under several seeds"
             )
+
+
+def _same_losses(measurement: VariantMeasurement) -> Iterator[str]:
+    """Name sizes at which both sides have the same losses, seed by seed, which two methods do not have."""
+    cells = {size.params: measurement.pairs[size.params].cells for size in measurement.usable}
+    same = [params for params, (ours, theirs) in cells.items() if ours == theirs]
+    if same:
+        yield (
+            f"every loss is that of the baseline with the same seed and budget, at {_listed(same)}: the "
+            "setting changes nothing, or the same runs have two names"
+        )
 
 
 def _other_rates(measurement: VariantMeasurement) -> Iterator[str]:
@@ -357,6 +369,8 @@ def _is_copied(side: TunedSize) -> bool:
     """Whether there are several seeds, and the loss of every budget is the same for all of them."""
     losses = {(run.tokens, run.loss) for run in side.compared}
     seeds = {run.seed for run in side.compared}
+    if not all(math.isfinite(loss) for _, loss in losses):
+        return False  # runs that diverged are named as such
     return len(seeds) > 1 and len(losses) == len({tokens for tokens, _ in losses}) < len(side.compared)
 
 

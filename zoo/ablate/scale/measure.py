@@ -231,11 +231,8 @@ def _add_size(measurement: VariantMeasurement, params: float, pair: SizePair) ->
             measurement.left_out.append(UnusedSize(params, f"{name}: {side.problem}"))
             return
     ours, theirs = pair.cells
-    diverged = sum(not math.isfinite(loss) for side in (ours, theirs) for loss in side.values())
-    if diverged:
-        measurement.left_out.append(
-            UnusedSize(params, f"{diverged} {'run' if diverged == 1 else 'runs'} diverged", differs=True)
-        )
+    if diverged := _diverged(measurement.name, ours, theirs):
+        measurement.left_out.append(UnusedSize(params, diverged, differs=True))
         return
     try:
         size = size_speedup(params, ours, theirs)
@@ -243,12 +240,16 @@ def _add_size(measurement: VariantMeasurement, params: float, pair: SizePair) ->
         measurement.left_out.append(UnusedSize(params, str(error)))
         return
     measurement.sizes.append(size)
-    if not size.comparable:
-        low, high = size.limits
-        bound = f"more than {math.exp(high):.2f}" if size.ln_c > high else f"less than {math.exp(low):.2f}"
-        measurement.left_out.append(
-            UnusedSize(params, f"losses hardly overlap: the factor is {bound} x", True)
-        )
+    if size.problem:
+        measurement.left_out.append(UnusedSize(params, size.problem, differs=not size.too_close))
+
+
+def _diverged(name: str, ours: Cells, theirs: Cells) -> str:
+    """How many runs of which side diverged; empty if none did."""
+    lost = {"the baseline": ours, name: theirs}
+    counts = {side: sum(not math.isfinite(loss) for loss in of.values()) for side, of in lost.items()}
+    parts = [f"{n} {'run' if n == 1 else 'runs'} of {side}" for side, n in counts.items() if n]
+    return f"{' and '.join(parts)} diverged" if parts else ""
 
 
 def _outcomes(pair: SizePair) -> dict[str, ItemOutcome | None]:

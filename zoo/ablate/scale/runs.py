@@ -272,7 +272,7 @@ def _check_columns(file: Path, names: Sequence[str]) -> None:
     if missing:
         raise DataError(
             f"{file}:1: no column {', '.join(missing)} in {','.join(names)!r}; expected "
-            f"{', '.join(REQUIRED)}, separated by commas"
+            f"{', '.join(REQUIRED)}, separated by commas, or their names here (--columns {missing[0]}=NAME)"
         )
     outcomes = outcome_columns(names)
     clusters = [cluster_column(name) for name in outcomes]

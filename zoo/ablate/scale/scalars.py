@@ -39,7 +39,8 @@ def read_scalars(
         tokens_per_step: number of tokens per step, to convert the last step to tokens.
 
     Raises:
-        DataError: A name is none of the pattern, or a file cannot be read.
+        DataError: A name is none of the pattern, the tokens of a step are no number above 0, or a file cannot
+            be read.
     """
     fields = re.findall(r"{(\w+)}", pattern)
     known = REQUIRED + OPTIONAL
@@ -52,6 +53,8 @@ def read_scalars(
             f"--pattern {pattern}: expected {{variant}}, {{size}} and {{seed}}, each once, and either "
             "{tokens} or --tokens-per-step"
         )
+    if tokens_per_step is not None and not 0 < tokens_per_step < math.inf:
+        raise DataError(f"--tokens-per-step: value {tokens_per_step:g}: expected a number above 0")
     text = "".join(map(_regex, re.split(r"({\w*})", pattern)))
     runs = []
     for path in paths:

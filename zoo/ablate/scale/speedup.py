@@ -68,6 +68,25 @@ class SizeSpeedup:
         """Whether the losses of the two sides overlap."""
         return self.limits[0] <= self.ln_c <= self.limits[1]
 
+    @property
+    def too_close(self) -> bool:
+        """Whether the budgets lie so close together that no factor at all could be measured."""
+        return self.limits[0] > self.limits[1]
+
+    @property
+    def problem(self) -> str:
+        """The reason why there is no factor, without full stop; empty if there is one."""
+        low, high = self.limits
+        if self.too_close:
+            return (
+                "the budgets are too close together: no factor can be told; expected a longest one of "
+                f"{math.exp(OVERLAP):.3g} x the shortest or more"
+            )
+        if self.comparable:
+            return ""
+        bound = f"more than {math.exp(high):.2f}" if self.ln_c > high else f"less than {math.exp(low):.2f}"
+        return f"losses hardly overlap: the factor is {bound} x"
+
     def half_width(self, level: float = LEVEL) -> float | None:
         """Half the confidence interval of ln c, by Student's t; None with one seed."""
         if self.se is None:

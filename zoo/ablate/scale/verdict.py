@@ -190,7 +190,7 @@ def _check_looks(looks: Looks, measurements: Mapping[str, VariantMeasurement]) -
     if len(given) > 1:
         raise DataError(f"declared: {' and '.join(given)}; expected one of them")
     if looks.max_seeds is not None and not FIRST_LOOK <= looks.max_seeds <= MOST_LOOKS:
-        raise DataError(f"at most {looks.max_seeds} seeds; expected {FIRST_LOOK} to {MOST_LOOKS}")
+        raise DataError(f"max_seeds: value {looks.max_seeds}: expected {FIRST_LOOK} to {MOST_LOOKS} seeds")
     enough = FEWEST_SIZES <= len(looks.sizes) <= MOST_LOOKS
     if looks.sizes and not (enough and list(looks.sizes) == sorted(set(looks.sizes))):
         raise DataError(
