@@ -312,6 +312,21 @@ def test_the_largest_stable_rate(tmp_path: Path) -> None:
         assert over == pytest.approx(largest / best)
 
 
+def test_points_of_one_size_stand_beside_each_other(tmp_path: Path, rows: list[dict[str, str]]) -> None:
+    """They are drawn beside the size, within 10 % of it, and the pointer is told the size itself."""
+    shown, state = chapter(tmp_path, rows)
+    (view,) = shown.plots["across-sizes"].views
+    points = [series for series in view.series if series.points]
+    assert len({x for series in points for x in series.drawn_x}) == sum(len(series.x) for series in points)
+    sizes = {size.params for size in state.sweep.ladder}
+    assert {x for series in points for x in series.x} == sizes
+    assert all(1 / 1.1 < series.beside < 1.1 for series in points)
+    traces = plotly_figure(shown.plots["across-sizes"], line_styles(shown.styled))["views"][0]["data"]
+    told = [trace for trace in traces if "customdata" in trace]
+    assert {x for trace in told for x in trace["customdata"]} == pytest.approx(sizes)
+    assert all("%{customdata" in trace["hovertemplate"] for trace in told)
+
+
 def test_an_interval_that_is_too_wide_for_the_picture_ends_in_an_arrow(
     tmp_path: Path, rows: list[dict[str, str]]
 ) -> None:

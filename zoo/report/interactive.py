@@ -90,10 +90,12 @@ def _filled(series: Series, style: LineStyle) -> JsonObject:
 def _points(series: Series, style: LineStyle) -> JsonObject:
     """Points with error bars around y."""
     points: JsonObject = {
+        "x": _rounded(series.drawn_x),
+        "customdata": _rounded(series.x),
         "mode": "markers",
         "showlegend": series.in_legend,
         "marker": {"color": style.colour, "size": 7},
-        "hovertemplate": "%{y:.5g} at %{x:.5s}",
+        "hovertemplate": "%{y:.5g} at %{customdata:.5s}",
     }
     if series.low:
         y = [float(value) for value in series.y]

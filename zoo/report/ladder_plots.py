@@ -25,6 +25,8 @@ FARTHEST = 4.0
 """Factor on the largest size up to which the line is drawn, but no farther than the measured range."""
 BESIDE = 1.04
 """Factor on the largest size by which each back-test is moved, so that all bars are visible."""
+APART_BY = 1.015
+"""Factor between the places of two variants' points of one size, for the same reason."""
 WIDEST = 2.0
 """Factor on the smallest and the largest estimate beyond which intervals are cut off, with an arrow."""
 MOST_TICKS = 7
@@ -102,7 +104,8 @@ def _across_sizes(verdicts: Mapping[str, ScaleVerdict]) -> Plot:
     sizes: set[float] = set()
     for number, verdict in enumerate(verdicts.values(), 1):
         sizes |= {size.params for size in verdict.measured.usable}
-        series += _factors(verdict, BESIDE**number)
+        of_points = APART_BY ** (number - (len(verdicts) + 1) / 2)
+        series += _factors(verdict, of_points, of_points * BESIDE**number)
     return Plot(
         "across-sizes",
         "Token speed-up over the size",
@@ -118,10 +121,10 @@ def _across_sizes(verdicts: Mapping[str, ScaleVerdict]) -> Plot:
                 limits=_limits(series),
             )
         ],
-        f"Point: a size by itself with its {usual} interval, which is without the error of tuning. Line and "
-        f"band: across the sizes, {levels_text(verdicts)}. The wider bar at the largest size is what the "
-        "smaller ones predicted of it. Hatched: beyond the largest size, a prediction if the trend stays "
-        "straight. An arrow stands for an interval that goes on."
+        f"Dotted: 1 x, no difference. Point: a size by itself with its {usual} interval, which is without "
+        f"the error of tuning. Line and band: across the sizes, {levels_text(verdicts)}. The wider bar at "
+        "the largest size is what the smaller ones predicted of it. Hatched: beyond the largest size, a "
+        "prediction if the trend stays straight. An arrow stands for an interval that goes on."
         + (f" Both predictions: {usual}." if other_levels(verdicts) else ""),
         one_line=True,
     )
@@ -136,8 +139,14 @@ def _limits(series: Sequence[Series]) -> tuple[float, float]:
     return least / margin, most * margin
 
 
-def _factors(verdict: ScaleVerdict, beside: float) -> Iterator[Series]:
-    """Yield what is drawn of a verdict; the back-test stands `beside` times the largest size."""
+def _factors(verdict: ScaleVerdict, of_points: float, of_back_test: float) -> Iterator[Series]:
+    """Yield what is drawn of a verdict.
+
+    Args:
+        verdict: the verdict.
+        of_points: the factor on the sizes at which their points are drawn.
+        of_back_test: that on the largest size at which the back-test is drawn.
+    """
     name, line, usable = verdict.name, verdict.line, verdict.measured.usable
     if not usable:
         return
@@ -152,21 +161,21 @@ def _factors(verdict: ScaleVerdict, beside: float) -> Iterator[Series]:
             yield _band(name, list(outside), [(v.estimate, v.half95) for v in predictions], beyond=True)
     if verdict.back_test is not None:
         predicted, low, high = estimated(verdict.back_test)
-        where = usable[-1].params * beside
         yield Series(
             f"{name}, back-test",
             name,
-            [where],
+            [usable[-1].params],
             [predicted],
             [low],
             [high],
             points=True,
             in_legend=False,
+            beside=of_back_test,
         )
     factors = [factor(size.ln_c, size.half_width() or 0.0) for size in usable]
     columns = [list(column) for column in zip(*factors, strict=True)]
     params = [size.params for size in usable]
-    yield Series(name, name, params, columns[0], columns[1], columns[2], points=True)
+    yield Series(name, name, params, columns[0], columns[1], columns[2], points=True, beside=of_points)
 
 
 def _band(

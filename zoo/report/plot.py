@@ -24,6 +24,7 @@ class Series:
         points: whether to draw points, with error bars if there are `low` and `high`, instead of a line.
         beyond: whether the line is an extrapolation, which is dotted with a hatched band.
         in_legend: whether the legend names it.
+        beside: the factor on x at which points are drawn, so that bars at the same x do not hide each other.
     """
 
     name: str
@@ -36,6 +37,12 @@ class Series:
     points: bool = False
     beyond: bool = False
     in_legend: bool = True
+    beside: float = 1.0
+
+    @property
+    def drawn_x(self) -> list[float]:
+        """The horizontal coordinates at which points are drawn."""
+        return [x * self.beside for x in self.x]
 
     @property
     def has_markers(self) -> bool:

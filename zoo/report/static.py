@@ -72,9 +72,9 @@ def _draw_line(axes: Axes, series: Series, style: LineStyle, limits: tuple[float
         if series.low:
             ends = zip(np.array(series.y, dtype=float), series.low, series.high, strict=True)
             errors = np.array([[y - low, high - y] for y, low, high in ends]).T
-        axes.errorbar(series.x, series.y, errors, color=style.colour, fmt="o", ms=4, lw=1.4, capsize=3)
+        axes.errorbar(series.drawn_x, series.y, errors, color=style.colour, fmt="o", ms=4, lw=1.4, capsize=3)
         least, most = limits or (-inf, inf)
-        for x, low, high in zip(series.x, series.low, series.high, strict=False):
+        for x, low, high in zip(series.drawn_x, series.low, series.high, strict=False):
             for end, arrow, beyond in ((least, CARETDOWN, low < least), (most, CARETUP, high > most)):
                 if beyond:
                     axes.plot(x, end, marker=arrow, color=style.colour, ms=8, mew=1.4, clip_on=False)
