@@ -323,7 +323,7 @@ def test_points_of_one_size_stand_beside_each_other(tmp_path: Path, rows: list[d
     assert all(1 / 1.1 < series.beside < 1.1 for series in points)
     traces = plotly_figure(shown.plots["across-sizes"], line_styles(shown.styled))["views"][0]["data"]
     told = [trace for trace in traces if "customdata" in trace]
-    assert {x for trace in told for x in trace["customdata"]} == pytest.approx(sizes)
+    assert {x for trace in told for x in trace["customdata"]} == sizes
     assert all("%{customdata" in trace["hovertemplate"] for trace in told)
 
 

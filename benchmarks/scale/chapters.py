@@ -111,7 +111,7 @@ def judged(question: Question, state: LadderProgress, counted: set[str]) -> Chap
     """
     sweep = state.sweep
     verdicts = state.verdicts()
-    runs = status(state, counted)
+    runs = " ".join([status(state, counted), *[question.remark] * bool(question.remark and state.ended)])
     scale = sweep.scale
     assert scale is not None  # a ladder
     alarming = alarms(verdicts, sweep.baseline)
