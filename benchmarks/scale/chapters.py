@@ -111,7 +111,7 @@ def judged(question: Question, state: LadderProgress, counted: set[str]) -> Chap
     """
     sweep = state.sweep
     verdicts = state.verdicts()
-    runs = " ".join([status(state, counted), *[question.remark] * bool(question.remark and state.ended)])
+    runs = " ".join(filter(None, (status(state, counted), question.remark if state.ended else "")))
     scale = sweep.scale
     assert scale is not None  # a ladder
     alarming = alarms(verdicts, sweep.baseline)

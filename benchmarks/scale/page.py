@@ -129,7 +129,7 @@ def readme(text: str, chapters: Sequence[Chapter]) -> str:
         "Sizes are parameters without those of the vocabulary. [The study across "
         f"scale](docs/results/{FOLDER}.md) has all claims, runs and doubts."
     )
-    block = "\n\n".join([f"{BEGIN}", *_withheld(chapters), claims(chapters, rows), f"{link}\n{END}\n"])
+    block = "\n\n".join([BEGIN, *_withheld(chapters), claims(chapters, rows), f"{link}\n{END}\n"])
     if BEGIN in text:
         return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}\n", lambda _: block, text, flags=re.S)
     if README_BEFORE not in text:

@@ -35,23 +35,28 @@ class Noise:
         """The standard deviation of a run that is simulated."""
         return TAU if self.tau is None else self.tau
 
+    @property
+    def curvature(self) -> float:
+        """The curvature over the learning rate that is simulated."""
+        return KAPPA if self.kappa is None else self.kappa
+
     def of_tuning(self, sweep: Sweep) -> float:
         """The standard deviation of ln c that tuning alone makes at a size, simulated by the sweep's rule.
 
         It is 0 if nothing is tuned, or two keys at random. Of two keys that are tuned in turn it is that of
         the first one, the rate.
         """
-        tune, curvature = sweep.tune, KAPPA if self.kappa is None else self.kappa
+        tune = sweep.tune
         if tune is None:
             return 0.0
         sd, seeds = self.of_run, len(tune.seeds)
         if tune.grid is not None:
             rates = sweep.ladder[0].sides[0].grids(tune.keys)[tune.keys[0]]
-            parabola = Parabola(math.log(rates[len(rates) // 2]), 0.0, curvature)
+            parabola = Parabola(math.log(rates[len(rates) // 2]), 0.0, self.curvature)
             return tuning_gap(parabola, rates, sd=sd, seeds=seeds, per_token=1.0, interpolated=True)
         if tune.random is None or tune.drawn is None or len(tune.keys) > 1:
             return 0.0
-        parabola = Parabola(fmean(map(math.log, tune.drawn)), 0.0, curvature)
+        parabola = Parabola(fmean(map(math.log, tune.drawn)), 0.0, self.curvature)
         return random_gap(parabola, tune.drawn, tune.random.trials, sd=sd, seeds=seeds, per_token=1.0)
 
     @property
@@ -61,7 +66,7 @@ class Noise:
         assumed = "assumed, as measured in one study of .23M parameters"
         parts = [
             (f"tau {self.of_run:.3g}", self.tau is not None),
-            (f"kappa {KAPPA if self.kappa is None else self.kappa:.3g}", self.kappa is not None),
+            (f"kappa {self.curvature:.3g}", self.kappa is not None),
         ]
         by_source = {ended: [what for what, known in parts if known]}
         by_source[assumed] = [what for what, known in parts if not known]

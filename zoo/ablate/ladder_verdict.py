@@ -50,8 +50,10 @@ class LadderVerdict:
 def missing_runs(manifest: Manifest) -> list[str]:
     """Sentences, without full stops, on runs that have not ended and on those that crashed."""
     waiting = [run for run in manifest.runs if run.status not in ("finished", "failed", "stopped")]
-    unfinished = f"{len(waiting)} of the {len(manifest.runs)} runs known so far have not ended"
-    return [unfinished] * bool(waiting) + list(crashes(manifest))
+    reasons = list(crashes(manifest))
+    if waiting:
+        reasons.insert(0, f"{len(waiting)} of the {len(manifest.runs)} runs known so far have not ended")
+    return reasons
 
 
 def is_ladder(folder: Path) -> bool:

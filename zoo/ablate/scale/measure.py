@@ -241,7 +241,8 @@ def _add_size(measurement: VariantMeasurement, params: float, pair: SizePair) ->
         return
     measurement.sizes.append(size)
     if size.problem:
-        measurement.left_out.append(UnusedSize(params, size.problem, differs=not size.too_close))
+        reason = f"{size.problem}: {size.consequence}"
+        measurement.left_out.append(UnusedSize(params, reason, differs=not size.too_close))
 
 
 def _diverged(name: str, ours: Cells, theirs: Cells) -> str:

@@ -383,7 +383,7 @@ def _size_rows(verdict: ScaleVerdict) -> Iterator[list[object]]:
             len(budgets),
             max(budgets) / size.params,
             _loss_difference(pair),
-            f"no: {size.problem.partition(':')[0]}" if size.problem else "yes",
+            f"no: {size.problem}" if size.problem else "yes",
         ]
 
 

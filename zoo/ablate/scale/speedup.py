@@ -75,17 +75,22 @@ class SizeSpeedup:
 
     @property
     def problem(self) -> str:
-        """The reason why there is no factor, without full stop; empty if there is one."""
+        """The reason why there is no factor, in a few words; empty if there is one."""
+        if self.too_close:
+            return "the budgets are too close together"
+        return "" if self.comparable else "losses hardly overlap"
+
+    @property
+    def consequence(self) -> str:
+        """What follows from the `problem`, without full stop."""
         low, high = self.limits
         if self.too_close:
             return (
-                "the budgets are too close together: no factor can be told; expected a longest one of "
+                "no factor can be told; expected a longest one of "
                 f"{math.exp(OVERLAP):.3g} x the shortest or more"
             )
-        if self.comparable:
-            return ""
         bound = f"more than {math.exp(high):.2f}" if self.ln_c > high else f"less than {math.exp(low):.2f}"
-        return f"losses hardly overlap: the factor is {bound} x"
+        return f"the factor is {bound} x"
 
     def half_width(self, level: float = LEVEL) -> float | None:
         """Half the confidence interval of ln c, by Student's t; None with one seed."""
