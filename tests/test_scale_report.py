@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -171,8 +172,14 @@ def test_a_begun_question_says_what_is_known(tmp_path: Path, rows: list[dict[str
 def test_every_word_is_that_of_zoo_verdict(
     tmp_path: Path, rows: list[dict[str, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    four, _ = chapter(tmp_path, first_of(rows, 4))  # the command that the page names, with its declared sizes
+    with pytest.raises(SystemExit):
+        main(shlex.split(four.command.replace("docs/results/scale", str(tmp_path)))[1:])
+    said = capsys.readouterr().out
+    assert four.sentences and all(sentence in said for sentence in four.sentences)
     found, state = chapter(tmp_path, rows)
     assert state.complete
+    assert "--declared-sizes" not in found.command
     assert found.status.startswith("All runs have ended, 180, in 1.8 core-hours")
     with pytest.raises(SystemExit):
         main(["verdict", str(tmp_path / "asked.csv"), "--baseline", "init=he", "--margin", "1.05"])

@@ -118,7 +118,10 @@ def judged(question: Question, state: LadderProgress, counted: set[str]) -> Chap
     doubts = [*alarming, *notes(verdicts)]
     if verdicts and not state.complete:
         doubts.insert(0, "not all runs have ended: what is said is so far, and the last word may be another")
-    lines = state.lines.file.name
+    command = f"zoo verdict docs/results/scale/{state.lines.file.name} --baseline '{sweep.baseline}'"
+    command += f" --margin {scale.margin:g}"
+    if sizes := state.looks.sizes:
+        command += f" --declared-sizes {','.join(f'{size:.0f}' for size in sizes)}"
     beside = second_text(question, state) if question.texts == (SECOND,) else []
     sections = list(ladder_sections(verdicts, sweep.baseline, doubts)) if verdicts else []
     if beside:
@@ -134,7 +137,7 @@ def judged(question: Question, state: LadderProgress, counted: set[str]) -> Chap
         sections,
         (sweep.baseline, *verdicts),
         PICTURE if any(verdict.measured.sizes for verdict in verdicts.values()) else "",
-        f"zoo verdict docs/results/scale/{lines} --baseline '{sweep.baseline}' --margin {scale.margin:g}",
+        command,
     )
 
 

@@ -49,6 +49,13 @@ class LadderProgress:
         """The seconds of training of the runs, by their ids, as far as the lines record them."""
         return {line.name: line.seconds for line in self.lines if line.seconds is not None}
 
+    @property
+    def looks(self) -> Looks:
+        """The looks at which the runs so far are judged: at declared sizes while the ladder is incomplete."""
+        declared = tuple(float(size.params) for size in self.sweep.ladder)
+        early = not self.complete and len(declared) >= FEWEST_SIZES
+        return Looks(max_seeds=self.sweep.max_seeds, sizes=declared if early else ())
+
     def verdicts(self) -> dict[str, ScaleVerdict]:
         """The verdict of every variant that has a size in common with the baseline.
 
@@ -63,10 +70,7 @@ class LadderProgress:
             return {}
         scale = self.sweep.scale
         assert scale is not None  # a ladder
-        declared = tuple(float(size.params) for size in self.sweep.ladder)
-        early = not self.complete and len(declared) >= FEWEST_SIZES
-        looks = Looks(max_seeds=self.sweep.max_seeds, sizes=declared if early else ())
-        return judge(RunTable(runs), self.sweep.baseline, margin=scale.margin, looks=looks)
+        return judge(RunTable(runs), self.sweep.baseline, margin=scale.margin, looks=self.looks)
 
 
 def progress(sweep: Sweep) -> LadderProgress:
