@@ -160,17 +160,19 @@ def rates_table(axes: Sequence[Axis], factor: int) -> Iterator[str]:
 def main() -> None:
     """Print a table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    options.add_argument("--models", nargs="+", choices=SIDES, default=list(SIDES))
+    options.add_argument("--models", nargs="+", choices=SIDES, help="default: all")
     options.add_argument("--axes", nargs="+", choices=list(SMALLEST), default=list(SMALLEST))
     options.add_argument("--factor", type=int, default=8, help="the largest size over the smallest")
     options.add_argument("--blocks", type=int, help="blocks of the shallowest model over depths")
     options.add_argument("--rates", action="store_true", help="GPT with other inits and learning rates")
     given = options.parse_args()
+    if given.rates and (given.models or given.blocks):
+        options.error("--models and --blocks have no effect beside --rates")
     axes = [axis for axis in (WIDTH, DEPTH) if axis.name in given.axes]
     lines = (
         rates_table(axes, given.factor)
         if given.rates
-        else table(given.models, axes, given.factor, given.blocks)
+        else table(given.models or list(SIDES), axes, given.factor, given.blocks)
     )
     for line in lines:
         print(line, flush=True)

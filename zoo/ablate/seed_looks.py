@@ -18,7 +18,7 @@ def compare_pairs(
     """Compare pairs at a look.
 
     Args:
-        ours: one value per seed, as many as a look needs (`too_early`).
+        ours: one value per seed, as many as a look needs (`Looks.too_early`).
         theirs: the values of the same seeds in the same order.
         most: the declared maximum of seeds.
         alpha: the probability of a false alarm over all looks.
@@ -50,20 +50,3 @@ def compare_pairs(
         seeds=next((n for n in possible if suffices(n)), None) if found.difference else None,
         most_seeds=most,
     )
-
-
-def too_early(pairs: int, most: int, alpha: float) -> str:
-    """The reason for which so many pairs are no look; empty if they are one.
-
-    Args:
-        pairs: number of seeds that both sides have.
-        most: the declared maximum of seeds.
-        alpha: the probability of a false alarm over all looks.
-    """
-    looks = Looks(max_seeds=most)
-    first = looks.first_look(alpha)
-    if first is None:
-        return f"no look at up to {most} seeds is possible at the level {alpha:g}"
-    if looks.critical_value(pairs, alpha) == float("inf"):
-        return f"{pairs} common seeds: the first look is after {first}: no word before"
-    return ""

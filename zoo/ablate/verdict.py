@@ -15,8 +15,9 @@ import numpy as np
 
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
+from zoo.ablate.scale.looks import Looks
 from zoo.ablate.scale.tuning import GAPS
-from zoo.ablate.seed_looks import compare_pairs, too_early
+from zoo.ablate.seed_looks import compare_pairs
 from zoo.ablate.statistics import (
     LEVEL,
     Comparison,
@@ -190,8 +191,7 @@ def _word_without_test(results: Results, variant: str, alpha: float) -> tuple[Wo
     if same := [side for side in (variant, base) if _seeds_change_nothing(results.finals(side))]:
         what = f"all seeds of {' and all of '.join(same)} end at the same {results.measure.title}"
         return "undecided", f"{what}, so that its noise is not known"
-    most = results.manifest.max_seeds
-    return "undecided", "" if most is None else too_early(_common_seeds(results, variant), most, alpha)
+    return "undecided", _too_early(results, variant, alpha)
 
 
 def _qualify(results: Results, verdict: VariantVerdict) -> VariantVerdict:
@@ -251,12 +251,19 @@ def _choose_test(results: Results, variant: str, alpha: float) -> Literal["paire
         return None
     if _constant_difference(results, variant):
         return None
-    pairs, most = _common_seeds(results, variant), results.manifest.max_seeds
-    if most is not None:  # critical values over looks are those of pairs
-        return None if too_early(pairs, most, alpha) else "paired"
-    if pairs >= 2:
+    if results.manifest.max_seeds is not None:  # critical values over looks are those of pairs
+        return None if _too_early(results, variant, alpha) else "paired"
+    if _common_seeds(results, variant) >= 2:
         return "paired"
     return "welch" if min(len(ours), len(theirs)) >= 2 else None
+
+
+def _too_early(results: Results, variant: str, alpha: float) -> str:
+    """The reason for which a sweep that adds seeds has no look yet; empty if it has one, or adds none."""
+    most = results.manifest.max_seeds
+    if most is None:
+        return ""
+    return Looks(max_seeds=most).too_early(_common_seeds(results, variant), alpha, "common seeds")
 
 
 def _compare(results: Results, variant: str, alpha: float, share: float) -> Comparison:

@@ -61,6 +61,23 @@ class Looks:
         numbers = range(2, 1 + (self.max_seeds or MOST_LOOKS))
         return next((n for n in numbers if self.critical_value(n, alpha) < math.inf), None)
 
+    def too_early(self, seeds: int, alpha: float, what: str = "seeds") -> str:
+        """The reason for which there is no look after a number of seeds; empty if there is one.
+
+        Args:
+            seeds: the number of seeds of each side.
+            alpha: the probability of a false alarm over all looks.
+            what: what is counted, in the plural.
+        """
+        if self.critical_value(seeds, alpha) < math.inf:
+            return ""
+        first = self.first_look(alpha)
+        if first is None:
+            return (
+                f"no look at up to {self.max_seeds or MOST_LOOKS} {what} is possible at the level {alpha:g}"
+            )
+        return f"{seeds} {what}: the first look is after {first}: no word before"
+
 
 @functools.cache
 def critical_values(n_max: int, alpha: float = 0.05, studies: int = STUDIES) -> tuple[float, ...]:

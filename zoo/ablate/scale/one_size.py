@@ -103,11 +103,7 @@ def quantile_of_claims(measurement: VariantMeasurement, looks: Looks, alpha: flo
 
 def too_early(measurement: VariantMeasurement, alpha: float, looks: Looks) -> str:
     """The reason for which a study in which seeds are added has no word yet; empty if it may have one."""
-    if measurement.critical != math.inf:
-        return ""
-    first = looks.first_look(alpha)
-    when = "no look is possible" if first is None else f"the first look is after {first}: no word before"
-    return f"{measurement.usable[-1].seeds} seeds: {when}"
+    return looks.too_early(measurement.usable[-1].seeds, alpha) if measurement.critical == math.inf else ""
 
 
 def notes(
