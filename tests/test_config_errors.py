@@ -33,7 +33,7 @@ FILES = [
     ("seed: 1.0", r"f.yaml:1: seed: value 1.0: expected an integer"),
     ("seed: true", r"f.yaml:1: seed: value true: expected an integer"),
     ("seed: '1'", r"f.yaml:1: seed: value '1': expected an integer"),
-    ("seed: -1", r"f.yaml:1: seed: value -1: expected greater than or equal to 0"),
+    ("seed: -1", r"f.yaml:1: seed: value -1: expected a number greater than or equal to 0"),
     ("optimizer: {type: amos, lr: .inf}", r"f.yaml:1: optimizer.lr: value '.inf': expected a number"),
     ("optimizer: {type: amos, lr: '1'}", r"f.yaml:1: optimizer.lr: value '1': expected a number"),
     (
@@ -42,11 +42,16 @@ FILES = [
     ),
     (
         "reparam: {type: wesar, sigma2: 0}",
-        r"f.yaml:1: reparam.sigma2: value 0: expected greater than or equal to 0.0",
+        r"f.yaml:1: reparam.sigma2: value 0: expected a number greater than or equal to 0.0",
     ),
     (
         "model: {type: ngpt, alpha: {scale: 1.0e+308}}",
-        r"f.yaml:1: model.alpha.scale: value 1e\+308: expected less than or equal to 10000000000",
+        r"f.yaml:1: model.alpha.scale: value 1e\+308: expected a number less than or equal to 10000000000",
+    ),
+    (
+        "transfer: {type: nugpt, alignment: 1.2}",
+        r"^\S*f.yaml:1: transfer.alignment: value 1.2: "
+        r"expected a number less than or equal to 1 or 'measured', 'full' or 'none'$",
     ),
     ("name: a/b", r"f.yaml:1: name: value 'a/b': String should match"),
     ("name: 3", r"f.yaml:1: name: value 3: expected a string"),
@@ -68,7 +73,7 @@ FILES = [
     (MODEL.replace("d_model: 8", "d_model: 9"), r"f.yaml:1: model: d_model 9 is not divisible by n_heads 2"),
     (
         MODEL.replace("n_layers: 1", "n_layers: 0"),
-        r"f.yaml:1: model.n_layers: value 0: expected greater than 0",
+        r"f.yaml:1: model.n_layers: value 0: expected a number greater than 0",
     ),
     (
         MODEL.replace("type: gpt", "type: ngpt, alpha: {knd: scalar}"),

@@ -75,8 +75,11 @@ FILES = [
     (START + "freeze: [{depth: [3, 1]}]", r"freeze.0: depth \[3, 1\]: expected the first and the last one"),
     (START + "freeze: [{roles: [matrix]}]", "f.yaml:2: freeze.0.roles.0: value 'matrix': expected"),
     (START + "freeze: [{name: x}]", "f.yaml:2: freeze.0.name: unknown key"),
-    (START + "layer_decay: 0", "f.yaml:2: layer_decay: value 0: expected greater than 0"),
-    (START + "layer_decay: 1.5", "f.yaml:2: layer_decay: value 1.5: expected less than or equal to 1"),
+    (START + "layer_decay: 0", "f.yaml:2: layer_decay: value 0: expected a number greater than 0"),
+    (
+        START + "layer_decay: 1.5",
+        "f.yaml:2: layer_decay: value 1.5: expected a number less than or equal to 1",
+    ),
     (START + "eta: measurd", "f.yaml:2: eta: value 'measurd': expected .*; did you mean 'measured'"),
     (
         START + "eta: measured\noptimizer: {type: adamw, lr: 1}",

@@ -12,7 +12,7 @@ from zoo.ablate.scale.looks import FIRST_LOOK, MOST_LOOKS
 from zoo.ablate.scale.tuning import equal_steps
 from zoo.ablate.scale_config import Scale
 from zoo.ablate.scoring import TaskSettings
-from zoo.config.messages import describe
+from zoo.config.messages import describe_all
 from zoo.config.registry import Config
 from zoo.config.schema import for_editors
 from zoo.config.yaml import Located
@@ -371,7 +371,7 @@ def validate_sweep(content: Located, problems: list[str]) -> SweepConfig | None:
     try:
         return SweepConfig.model_validate_json(json.dumps(content.plain()), strict=True)
     except ValidationError as error:
-        problems += [describe(e, SweepConfig, content) for e in error.errors()]
+        problems += describe_all(error.errors(), SweepConfig, content)
         return None
 
 

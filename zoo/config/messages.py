@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 
 from pydantic_core import ErrorDetails
 
@@ -18,23 +19,39 @@ PLAIN_WORDS = {
     r"a valid (array|tuple)": "a list",
     r"a valid integer": "an integer",
     r"a valid ": "a ",
+    r"^(?=greater than|less than)": "a number ",
 }
 """Regular expressions of pydantic's phrases, and the terms of YAML that replace them."""
 LONGEST_VALUE = 60
+EXPECTED = ": expected "
 KEY = re.compile(r"(?P<keys>\w+(\.\w+)*)(\[(?P<index>\d+)\])?(?=:?\s)")
 
 
-def describe(error: ErrorDetails, root: type[Config], given: Located) -> str:
-    """Describe one error in one line.
+def describe_all(errors: Iterable[ErrorDetails], root: type[Config], given: Located) -> list[str]:
+    """Describe errors in one line for each wrong value.
 
     Args:
-        error: an item of ``ValidationError.errors()``.
-        root: the class that raised it.
+        errors: items of ``ValidationError.errors()``. A value of a union, as ``float | Literal["auto"]``, has
+            one for every member of the union.
+        root: the class that raised them.
         given: the values that were validated, with their places.
 
     Returns:
-        ``file:line: path: value ...: expected ...; did you mean ...?``
+        Lines ``file:line: path: value ...: expected ... or ...; did you mean ...?``, in the order of the
+        errors.
     """
+    alternatives: dict[str, dict[str, None]] = {}
+    for error in errors:
+        head, _, expected = _describe(error, root, given).partition(EXPECTED)
+        alternatives.setdefault(head, {})[expected] = None
+    return [
+        # A suggestion stands at the end of the line.
+        head + EXPECTED * any(found) + " or ".join(sorted(filter(None, found), key=lambda e: e.endswith("?")))
+        for head, found in alternatives.items()
+    ]
+
+
+def _describe(error: ErrorDetails, root: type[Config], given: Located) -> str:
     path, classes = resolve(root, error["loc"])
     explanation = _explanation(error, path, classes, root)
     if error["type"] == "union_tag_invalid":

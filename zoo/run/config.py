@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from zoo.config.compose import FROM, PLUGINS, extend, find_config, merge, parse_overrides, read_named
 from zoo.config.inputs import READS_FILES, from_current_folder, key_of, looked_in
-from zoo.config.messages import describe, is_written
+from zoo.config.messages import describe_all, is_written
 from zoo.config.plugins import CLASS_PATH, PluginRecord, adapted, load_installed, records_of
 from zoo.config.registry import (
     CONSTRAINTS,
@@ -301,7 +301,7 @@ def validate(given: Located, problems: list[str]) -> RunConfig | None:
         config = _with_starts(config, given, problems)
     # Both find the same errors, except for coercions and for rules that need all fields of a class.
     first = {e["loc"]: e for e in reversed(errors)}
-    messages = {describe(e, RunConfig, given) for e in first.values()} | set(beyond_reason(given))
+    messages = {*describe_all(first.values(), RunConfig, given)} | set(beyond_reason(given))
     problems += sorted(messages, key=_by_line)
     if errors or config is None:
         return None

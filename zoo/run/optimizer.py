@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from torch import nn
 from torch.optim import Optimizer
 
-from zoo.config.messages import describe
+from zoo.config.messages import describe_all
 from zoo.config.registry import location
 from zoo.config.yaml import Located
 from zoo.init import EtaOverride, Registry
@@ -117,7 +117,7 @@ def _optimizer_config(
         try:
             return kind(**fields)
         except ValidationError as error:
-            lines = [describe(e, kind, Located.of(fields)) for e in error.errors()]
+            lines = describe_all(error.errors(), kind, Located.of(fields))
             raise ConfigError("\n".join(f"optimizer: {line}" for line in lines)) from error
     given = {"type": optimizer} if isinstance(optimizer, str) else optimizer
     config = load_config({"optimizer": {**given, **fields}}).optimizer
