@@ -110,8 +110,12 @@ def test_zoo_verdict_names_the_runs_that_a_ladder_lacks(
     zoo("verdict", str(folder), "--baseline", "base", "--out", str(tmp_path / "page"))
     printed = capsys.readouterr().out
     page = (tmp_path / "page/report.md").read_text(encoding="utf-8")
-    for told in ("1 of the 9 runs known so far have not ended", f"(new, seed 1): {GONE}"):
-        assert told in printed and told in page
+    in_json = json.loads((tmp_path / "page/report.json").read_text(encoding="utf-8"))["missing"]
+    zoo("verdict", str(folder), "--baseline", "base", "--json")
+    assert json.loads(capsys.readouterr().out)["missing"] == in_json
+    told = ("1 of the 9 runs known so far have not ended", f"(new, seed 1): {GONE}")
+    for words, sentence in zip(told, in_json, strict=True):
+        assert words in sentence and words in printed and words in page
 
 
 def test_runs_that_diverged_before_their_first_checkpoint_have_no_other_data(tmp_path: Path) -> None:

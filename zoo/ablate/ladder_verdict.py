@@ -42,9 +42,14 @@ class LadderVerdict:
         return sentences(self.verdicts, self.baseline, self.margin)
 
     @property
+    def missing(self) -> list[str]:
+        """Sentences, without full stops, on runs that have not ended and on those that crashed."""
+        return missing_runs(self.manifest)
+
+    @property
     def notes(self) -> list[str]:
         """Reasons for doubt without their full stops, the gravest first."""
-        return [*alarms(self.verdicts, self.baseline), *missing_runs(self.manifest), *notes(self.verdicts)]
+        return [*alarms(self.verdicts, self.baseline), *self.missing, *notes(self.verdicts)]
 
 
 def missing_runs(manifest: Manifest) -> list[str]:

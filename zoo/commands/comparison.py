@@ -100,7 +100,7 @@ def report(
             margin=ladder.margin,
             alpha=alpha,
             title=ladder.manifest.name,
-            doubts=ladder.notes,
+            missing=ladder.missing,
             description=ladder.manifest.description,
         )
         console(wide).print(ladder_conclusion(ladder))
@@ -235,12 +235,12 @@ def verdict(
         from zoo.report.ladder import write_ladder
 
         title = runs[0].stem if len(runs) == 1 else f"{len(runs)} runs"
-        doubts = [*alarms(verdicts, baseline), *missing, *notes(verdicts)]
         written = write_ladder(
-            verdicts, baseline, out, margin=margin, alpha=alpha, title=title, doubts=doubts
+            verdicts, baseline, out, margin=margin, alpha=alpha, title=title, missing=missing
         )
     if as_json:
-        echo(document(verdicts, baseline, margin=margin, alpha=alpha).model_dump_json(indent=2))
+        found = document(verdicts, baseline, margin=margin, alpha=alpha, missing=missing)
+        echo(found.model_dump_json(indent=2))
     else:
         echo("\n".join(sentences(verdicts, baseline, margin)))
         console(wide).print(verdict_table(verdicts, baseline).rich())

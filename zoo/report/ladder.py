@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zoo.ablate.scale.document import document
 from zoo.ablate.scale.presentation import notes, sentences, tables
-from zoo.ablate.scale.verdict import ScaleVerdict
+from zoo.ablate.scale.verdict import ScaleVerdict, alarms
 from zoo.report.csv_files import tables_csv
 from zoo.report.ladder_plots import ladder_plots
 from zoo.report.latex import tables_latex
@@ -38,7 +38,7 @@ def write_ladder(
     margin: float | None,
     alpha: float,
     title: str,
-    doubts: Sequence[str] | None = None,
+    missing: Sequence[str] = (),
     description: str | None = None,
 ) -> Path:
     """Write report.html, .md, .csv, .tex and .json, and a PNG per plot.
@@ -50,18 +50,19 @@ def write_ladder(
         margin: the factor within which two sides count as equal.
         alpha: the probability of any false claim.
         title: the heading of the page.
-        doubts: sentences without their full stops; None: those of the verdicts.
+        missing: sentences, without their full stops, on runs that have not ended or crashed.
         description: the purpose of the runs, as described by their author.
 
     Returns:
         The path of the page.
     """
-    sections = ladder_sections(verdicts, baseline, notes(verdicts) if doubts is None else doubts)
+    doubts = [*alarms(verdicts, baseline), *missing, *notes(verdicts)]
+    sections = ladder_sections(verdicts, baseline, doubts)
     styles = line_styles([baseline, *verdicts])
     images = draw_images(sections, styles)
     lead = [*([description] if description else []), *sentences(verdicts, baseline, margin)]
     every = tables(verdicts, baseline)
-    plain = document(verdicts, baseline, margin=margin, alpha=alpha)
+    plain = document(verdicts, baseline, margin=margin, alpha=alpha, missing=missing)
     write_files(
         out,
         {

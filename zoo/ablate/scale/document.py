@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
@@ -196,18 +196,36 @@ class VerdictDocument(Config):
     alarms: tuple[str, ...] = Field(
         description="why no word counts: the baseline with other seeds differs from the baseline"
     )
+    missing: tuple[str, ...] = Field(
+        description="of a ladder of `zoo sweep`, how many runs have not ended and which crashed, in "
+        "sentences; with any, the verdicts are those of the runs so far"
+    )
     variants: dict[str, VariantDocument]
 
 
 def document(
-    verdicts: Mapping[str, ScaleVerdict], baseline: str, *, margin: float | None, alpha: float
+    verdicts: Mapping[str, ScaleVerdict],
+    baseline: str,
+    *,
+    margin: float | None,
+    alpha: float,
+    missing: Sequence[str] = (),
 ) -> VerdictDocument:
-    """All verdicts of a table."""
+    """All verdicts of a table.
+
+    Args:
+        verdicts: the verdicts of all variants.
+        baseline: the variant that they are compared with.
+        margin: the factor within which two sides count as equal.
+        alpha: the probability of any false claim.
+        missing: sentences on runs that have not ended or crashed.
+    """
     return VerdictDocument(
         baseline=baseline,
         alpha=alpha,
         margin=margin,
         alarms=tuple(alarms(verdicts, baseline)),
+        missing=tuple(missing),
         variants={name: _variant(verdict, baseline, margin) for name, verdict in verdicts.items()},
     )
 
