@@ -200,7 +200,7 @@ def test_a_slower_variant_and_one_out_of_reach() -> None:
     (told,) = sentences({"adamw": found}, "muon", None)
     # The factor that is named falls with the size, while ln c, which is below 0, rises.
     assert "needs 1.21 x" in told
-    assert "more tokens; at 4M 1.13 x" in told
+    assert "as many tokens; at 4M 1.13 x" in told
     assert "The disadvantage holds: the factor changes by -3.4% per doubling of the size (-" in told
     far = [
         FinishedRun("far", r.size, r.tokens, r.seed, r.loss / 3)

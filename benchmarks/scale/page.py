@@ -20,7 +20,7 @@ ABOUT = (
     "lines in `docs/results/scale`, one for every run that has ended; nothing in them is written by hand. "
     "[The plan](scale/plan.md) was committed before the first run and says what is compared with what, "
     "how it is tuned, and in which order. Sizes are parameters without those of the vocabulary. *Here* is "
-    "a token speed-up: with 1.2 x the baseline needs 1.2 times the tokens of the variant for the same "
+    "a token speed-up: at 1.2 x the baseline needs 1.2 times as many tokens as the variant for the same "
     "loss, in the middle of the sizes, with a 95 % interval. The word is that of [`zoo "
     "verdict`](../verdict-across-scale.md)."
 )
@@ -125,7 +125,8 @@ def readme(text: str, chapters: Sequence[Chapter]) -> str:
     if not rows:
         return text
     link = (
-        "*Here* is the token speed-up: with 1.2 x the other side needs 1.2 times the tokens. "
+        "*Here* is the token speed-up: at 1.2 x the baseline needs 1.2 times as many tokens as the method "
+        "for the same loss; below 1 x the method is slower. "
         "Sizes are parameters without those of the vocabulary. [The study across "
         f"scale](docs/results/{FOLDER}.md) has all claims, runs and doubts."
     )

@@ -46,7 +46,10 @@ def load_kernels() -> ctypes.CDLL | None:
     """Compile and load the kernels; None, with a warning, if they cannot be compiled or loaded here."""
     compiler = shutil.which(os.environ.get("CXX", "c++"))
     if compiler is None:
-        log.warning("there is no C++ compiler (c++): attention and losses on the CPU take torch's operators")
+        log.warning(
+            "there is no C++ compiler (%s): attention and losses on the CPU take torch's operators",
+            os.environ.get("CXX", "c++"),
+        )
         return None
     try:
         file = _file(compiler)

@@ -45,7 +45,7 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         low, high = (_text(exp(value[0] + sign * (value[1] or 0))) for sign in (-1, 1))
         level = format_level(verdict.measured.level_of(0.9))
         return f"{name}: equal to {baseline} within {margin:g} x ({level} interval {low}-{high}, {where})."
-    more, sign = ("fewer", 1) if verdict.word == "faster" else ("more", -1)
+    more, sign = ("fewer", 1) if verdict.word == "faster" else ("as many", -1)
     less = f", by less than {margin:g} x" if verdict.within_margin else ""
     if line is None:
         size = format_count(largest.params)
