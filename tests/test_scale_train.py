@@ -185,7 +185,7 @@ def test_gain_and_forgetting(tiny: Place, monkeypatch: pytest.MonkeyPatch) -> No
     assert asked == [NAME, *(run.id for run in longest[1:])]
     assert all_scores(Q6, sweep)[NAME] == {NEW: 5.0, OLD: 3.1}
 
-    found = fine_tuned(Q6, progress(sweep), set())
+    found = fine_tuned(Q6, progress(sweep))
     assert found.picture == "gain"
     page = own_page(found)
     first, second = (run.variant for run in longest[:2])
@@ -226,7 +226,7 @@ def test_a_word_that_turns_around_on_the_second_text(tiny: Place, monkeypatch: p
     assert (found["model=ngpt"].turned, found["model=gpt again"].turned) == (False, True)
     assert found["model=gpt again"].there.difference == pytest.approx(1.1)  # seeds from 1000 on
     assert found["model=gpt again"].here.difference == pytest.approx(-0.9)
-    chapter = judged(Q1, progress(tiny.load(Q1)), set())
+    chapter = judged(Q1, progress(tiny.load(Q1)))
     words = {row.claim: row.word for row in chapter.rows}
     assert [claim for claim, word in words.items() if "the other way around" in word] == [
         "GPT against itself, other seeds: no claim may hold"

@@ -27,10 +27,9 @@ from zoo.utils.errors import ZooError
 
 def chapters(place: Place = THE_STUDY) -> Iterator[Chapter]:
     """All questions in the order of the plan."""
-    counted: set[str] = set()
     for question in LADDERS:
         read = stability if question.described else fine_tuned if question.fine_tunes else judged
-        yield read(question, progress(place.load(question)), counted)
+        yield read(question, progress(place.load(question)))
     yield drifting(DRIFTING, place.drift)
 
 

@@ -58,7 +58,8 @@ class Chapter:
         sections: of its page.
         styled: the names whose lines its plots have, in the order of their styles.
         picture: the key of the plot that stands on the first page; empty: none.
-        command: what says the same of the lines.
+        command: what says the same of the lines; empty while a size has a part of its runs, which are not
+            judged here.
     """
 
     key: str
@@ -80,20 +81,12 @@ class Chapter:
         return {block.key: block for block in blocks if isinstance(block, Plot)}
 
 
-def status(state: LadderProgress, counted: set[str]) -> str:
-    """How many of the planned runs exist, and what they took.
-
-    Args:
-        state: of the question.
-        counted: the ids of runs whose hours another question has; those of this question are added.
-    """
+def status(state: LadderProgress) -> str:
+    """How many of the planned runs of a question exist, and the hours of those that were trained for it."""
     if not state.ended:
         return f"{NO_RUN.capitalize()}; {state.planned} are planned."
-    new = {name: seconds for name, seconds in state.seconds.items() if name not in counted}
-    shared = len([line for line in state.lines if line.name in counted])
-    counted |= {line.name for line in state.lines}
-    taken = f", {shared} of them taken over from an earlier question" if shared else ""
-    hours = f"{sum(new.values()) / 3600:.3g} core-hours" if new else "hours that are not known"
+    taken = f", {state.taken_over} of them taken over from an earlier question" if state.taken_over else ""
+    hours = "hours that are not known" if state.hours is None else f"{state.hours:.3g} core-hours"
     begin = f"All runs have ended, {state.ended}" if state.complete else f"{state.ended} runs have ended"
     return (
         f"{begin}{taken}, in {hours}; {state.planned} were planned, without the rates that are added beyond "
@@ -101,17 +94,11 @@ def status(state: LadderProgress, counted: set[str]) -> str:
     )
 
 
-def judged(question: Question, state: LadderProgress, counted: set[str]) -> Chapter:
-    """A ladder whose variants get words.
-
-    Args:
-        question: the question.
-        state: its runs.
-        counted: see `status`.
-    """
+def judged(question: Question, state: LadderProgress) -> Chapter:
+    """A ladder whose variants get words."""
     sweep = state.sweep
     verdicts = state.verdicts()
-    runs = " ".join(filter(None, (status(state, counted), question.remark if state.ended else "")))
+    runs = " ".join(filter(None, (status(state), question.remark if state.ended else "")))
     scale = sweep.scale
     assert scale is not None  # a ladder
     alarming = alarms(verdicts, sweep.baseline)
@@ -137,7 +124,7 @@ def judged(question: Question, state: LadderProgress, counted: set[str]) -> Chap
         sections,
         (sweep.baseline, *verdicts),
         PICTURE if any(verdict.measured.sizes for verdict in verdicts.values()) else "",
-        command,
+        command if state.is_whole else "",
     )
 
 

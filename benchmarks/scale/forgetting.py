@@ -19,15 +19,9 @@ Scored = Mapping[str, Sequence[Mapping[str, float]]]
 """The scores of the runs of every variant, by text."""
 
 
-def fine_tuned(question: Question, state: LadderProgress, counted: set[str]) -> Chapter:
-    """The chapter of a ladder that fine-tunes: its words, and a table of gain and forgetting.
-
-    Args:
-        question: the question.
-        state: its runs.
-        counted: see `benchmarks.scale.chapters.status`.
-    """
-    chapter = judged(question, state, counted)
+def fine_tuned(question: Question, state: LadderProgress) -> Chapter:
+    """The chapter of a ladder that fine-tunes: its words, and a table of gain and forgetting."""
+    chapter = judged(question, state)
     scores = all_scores(question, state.sweep)
     before = scores.get(NAME)
     if before is None:

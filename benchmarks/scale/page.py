@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.harness import table
-from benchmarks.scale.chapters import Chapter, Row
+from benchmarks.scale.chapters import Chapter
+from zoo.ablate.table import Table
+from zoo.report.ladder import VERDICT
 from zoo.report.markdown import markdown_page
 from zoo.report.page import draw_images, write_files
+from zoo.report.section import Section
 from zoo.report.style import line_styles
 
 TITLE = "The study across scale"
@@ -21,8 +25,8 @@ ABOUT = (
     "[The plan](scale/plan.md) was committed before the first run and says what is compared with what, "
     "how it is tuned, and in which order. Sizes are parameters without those of the vocabulary. *Here* is "
     "a token speed-up: at 1.2 x the baseline needs 1.2 times as many tokens as the variant for the same "
-    "loss, in the middle of the sizes, with a 95 % interval. The word is that of [`zoo "
-    "verdict`](../verdict-across-scale.md)."
+    "loss, in the middle of the sizes (below four sizes: at the largest), with a 95 % interval. The word "
+    "is that of [`zoo verdict`](../verdict-across-scale.md)."
 )
 BEYOND = (
     "Each sentence is about models of the sizes, budgets and contexts that its row names, trained on this "
@@ -37,11 +41,33 @@ README_BEFORE = "## Install"
 def pages(chapters: Sequence[Chapter]) -> dict[str, str | bytes]:
     """All files by their paths under docs/results."""
     files: dict[str, str | bytes] = {f"{FOLDER}.md": front_page(chapters)}
-    for chapter in chapters:
+    for chapter in without_words(chapters):
         files[f"{FOLDER}/{chapter.key}/report.md"] = own_page(chapter)
         images = draw_images(chapter.sections, line_styles(chapter.styled))
         files |= {f"{FOLDER}/{chapter.key}/{key}.png": png for key, png in images.items()}
     return files
+
+
+def without_words(chapters: Sequence[Chapter]) -> Sequence[Chapter]:
+    """The chapters; while there is an alarm in any of them, without the words and the table of verdicts."""
+    if not (reasons := [reason for chapter in chapters for reason in chapter.alarms]):
+        return chapters
+
+    def kept(section: Section) -> Section:
+        if section.title != VERDICT:
+            return section
+        return Section(VERDICT, [block for block in section.blocks if not isinstance(block, Table)], reasons)
+
+    return [
+        replace(
+            chapter,
+            rows=[replace(row, word="withheld") if row.here else row for row in chapter.rows],
+            sentences=(),
+            sections=[kept(section) for section in chapter.sections],
+            command="",
+        )
+        for chapter in chapters
+    ]
 
 
 def own_page(chapter: Chapter) -> str:
@@ -55,6 +81,7 @@ def own_page(chapter: Chapter) -> str:
 
 def front_page(chapters: Sequence[Chapter]) -> str:
     """The page that opens with the table of claims."""
+    chapters = without_words(chapters)
     parts = [f"# {TITLE}", *_withheld(chapters), claims(chapters), ABOUT, "## Questions"]
     for chapter in chapters:
         parts += [f"### {chapter.title}", " ".join(filter(None, (chapter.question, chapter.status)))]
@@ -80,25 +107,25 @@ def _withheld(chapters: Sequence[Chapter]) -> list[str]:
     )
 
 
-def claims(chapters: Sequence[Chapter], rows: Sequence[Row] | None = None) -> str:
+def claims(chapters: Sequence[Chapter], *, only_with_words: bool = False) -> str:
     """The table of claims.
 
     Args:
         chapters: all questions.
-        rows: of them; None: all.
+        only_with_words: whether rows that have neither a word nor one so far are left out.
     """
-    alarm = bool(_withheld(chapters))
-    every = [row for chapter in chapters for row in chapter.rows] if rows is None else rows
+    every = [row for chapter in without_words(chapters) for row in chapter.rows]
     return table(
         [
             {
                 "claim": row.claim,
                 "paper": row.paper or "–",
                 "here": row.here or "–",
-                "word": "withheld" if alarm and row.here else row.word,
+                "word": row.word,
                 "range of scale": row.scale,
             }
             for row in every
+            if row.looked_at or not only_with_words
         ]
     )
 
@@ -121,8 +148,7 @@ def readme(text: str, chapters: Sequence[Chapter]) -> str:
     Raises:
         ValueError: there are neither marks nor the heading that the table stands in front of.
     """
-    rows = [row for chapter in chapters for row in chapter.rows if row.looked_at]
-    if not rows:
+    if not any(row.looked_at for chapter in chapters for row in chapter.rows):
         return text
     link = (
         "*Here* is the token speed-up: at 1.2 x the baseline needs 1.2 times as many tokens as the method "
@@ -130,7 +156,9 @@ def readme(text: str, chapters: Sequence[Chapter]) -> str:
         "Sizes are parameters without those of the vocabulary. [The study across "
         f"scale](docs/results/{FOLDER}.md) has all claims, runs and doubts."
     )
-    block = "\n\n".join([BEGIN, *_withheld(chapters), claims(chapters, rows), f"{link}\n{END}\n"])
+    block = "\n\n".join(
+        [BEGIN, *_withheld(chapters), claims(chapters, only_with_words=True), f"{link}\n{END}\n"]
+    )
     if BEGIN in text:
         return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}\n", lambda _: block, text, flags=re.S)
     if README_BEFORE not in text:

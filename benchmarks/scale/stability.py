@@ -24,9 +24,9 @@ Runs = Mapping[float, Sequence[FinishedRun]]
 """The runs of all seeds by rate, ascending."""
 
 
-def stability(question: Question, state: LadderProgress, counted: set[str]) -> Chapter:
+def stability(question: Question, state: LadderProgress) -> Chapter:
     """The chapter of a ladder with one budget, whose axes are methods and rates."""
-    runs = status(state, counted)
+    runs = status(state)
     sweep = state.sweep
     grouped = dict(by_method(state))
     sections = [Section("Stability", [_table(grouped), _plot(grouped)])] if grouped else []

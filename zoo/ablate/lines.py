@@ -147,6 +147,10 @@ class Lines:
             )
         return line.outcome(steps)
 
+    def is_shared(self, line: RunLine) -> bool:
+        """Whether another ladder has the run of a line of this one, so that it was not trained again."""
+        return line.row["config"] in self._others
+
     def _other(self, config: RunConfig) -> RunLine | None:
         """The line of another file for a run with these settings."""
         return self._others.get(config_hash(config)) if self._others else None

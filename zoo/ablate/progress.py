@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from zoo.ablate.amount import of_size
 from zoo.ablate.execute import plan_of_known, planner_of
-from zoo.ablate.lines import Lines
+from zoo.ablate.lines import Lines, RunLine
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun
 from zoo.ablate.scale.line import FEWEST_SIZES
@@ -45,9 +45,24 @@ class LadderProgress:
         return bool(self.sizes) and all(len(sizes) == len(self.sweep.ladder) for sizes in self.sizes.values())
 
     @property
-    def seconds(self) -> dict[str, float]:
-        """The seconds of training of the runs, by their ids, as far as the lines record them."""
-        return {line.name: line.seconds for line in self.lines if line.seconds is not None}
+    def is_whole(self) -> bool:
+        """Whether every size that has been begun, of any variant, is complete."""
+        return all(line.run.size in self.sizes[line.run.variant] for line in self.lines)
+
+    @property
+    def taken_over(self) -> int:
+        """The number of lines that stand for runs of another ladder (`lines_of`)."""
+        return sum(map(self._is_shared, self.lines))
+
+    @property
+    def hours(self) -> float | None:
+        """The hours of training of the other runs; None if no line records them."""
+        seconds = [line.seconds for line in self.lines if not self._is_shared(line)]
+        known = [each for each in seconds if each is not None]
+        return sum(known) / 3600 if known else None
+
+    def _is_shared(self, line: RunLine) -> bool:
+        return self.sweep.lines is not None and self.sweep.lines.is_shared(line)
 
     @property
     def looks(self) -> Looks:

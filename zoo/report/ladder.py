@@ -17,6 +17,8 @@ from zoo.report.section import Section
 from zoo.report.style import line_styles
 
 PAGE = "report.html"
+VERDICT = "Verdict"
+"""The heading of the section with the words."""
 
 
 def ladder_sections(
@@ -25,7 +27,7 @@ def ladder_sections(
     """The verdict with its plots, then the tables behind it."""
     first, *others = tables(verdicts, baseline)
     return [
-        Section("Verdict", [first, *ladder_plots(verdicts, baseline)], doubts),
+        Section(VERDICT, [first, *ladder_plots(verdicts, baseline)], doubts),
         *(Section(table.title, [table]) for table in others),
     ]
 
