@@ -11,9 +11,10 @@ from tiny_sweeps import base
 
 from zoo.ablate.execute import execute
 from zoo.ablate.ladder_verdict import judge_ladder
-from zoo.ablate.lines import COLUMNS, config_hash
+from zoo.ablate.lines import COLUMNS, Lines, config_hash
+from zoo.ablate.manifest import read_manifest, write_manifest
 from zoo.ablate.scale.document import document
-from zoo.ablate.scale.sources import read_table
+from zoo.ablate.scale.sources import read_table, sweep_table
 from zoo.ablate.scale.verdict import judge
 from zoo.ablate.sweep import Sweep, load_sweep
 from zoo.commands.cli import main
@@ -124,6 +125,34 @@ def test_the_hash_of_a_run_that_begins_with_a_checkpoint(tmp_path: Path) -> None
         begins["data"]["tokenizer"] = {"type": "saved", "path": str(source)}
         hashes.append(config_hash(ladder(tmp_path, base=begins).ladder[0].sides[0].config))
     assert hashes[0] == hashes[1] != hashes[2]
+
+
+@pytest.mark.parametrize("metric", ["cross_entropy", "bits_per_byte"])
+def test_a_verdict_of_lines_is_that_of_the_run_folders_in_any_measure(tmp_path: Path, metric: str) -> None:
+    sweep = ladder(tmp_path)
+    execute(sweep, 1)
+    by_lines = {run.place: run.loss for run in sweep_table(sweep.folder, metric).runs}
+    losses = sorted(by_lines.values())
+    manifest = read_manifest(sweep.folder)
+    write_manifest(sweep.folder, manifest.model_copy(update={"lines": None}))
+    assert losses == sorted(run.loss for run in sweep_table(sweep.folder, metric).runs)
+
+
+def test_lines_of_other_measures(tmp_path: Path) -> None:
+    """A sweep that was tuned in bits per byte has lines without nats per token."""
+    sweep = ladder(tmp_path, metric="bits_per_byte")
+    execute(sweep, 1)
+    assert {run.loss for run in sweep_table(sweep.folder).runs} == {
+        float(line.row["bits_per_byte"]) for line in Lines(tmp_path / "lines.csv")
+    }
+    with pytest.raises(DataError, match="csv:2: the line has no cross_entropy; expected --metric bits"):
+        sweep_table(sweep.folder, "cross_entropy")
+
+
+def test_other_ladders_are_no_source_of_runs_whose_settings_do_not_tell_all(tmp_path: Path) -> None:
+    texts = {name: {"data": {"corpus": {"paths": [str(tmp_path / name)]}}} for name in ("a", "b")}
+    with pytest.raises(ConfigError, match="lines_of: the variants differ in their data"):
+        ladder(tmp_path, axes={"text": texts}, lines_of=[str(tmp_path / "others.csv")])
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,28 @@ def world(
     ]
 
 
+def test_sizes_are_paired_with_the_nearest_ones() -> None:
+    """The baseline has one size more; an equally good variant a little above each of the others is equal."""
+    ours = [run for run in world([1.0] * 5, sizes=(1e6, 1.2e6, 1.44e6, 1.73e6, 2.07e6)) if run.variant == "a"]
+    theirs = [run for run in world([1.0] * 4, sizes=(1.21e6, 1.45e6, 1.745e6, 2.09e6)) if run.variant == "b"]
+    pairs = judge(RunTable((*ours, *theirs)), "a")["b"].measured.pairs
+    sizes = {size: pair.variant.compared[0].size for size, pair in pairs.items()}
+    assert sizes == {1.2e6: 1.21e6, 1.44e6: 1.45e6, 1.73e6: 1.745e6, 2.07e6: 2.09e6}
+
+
+def test_what_trained_the_sides_is_compared(tmp_path: Path) -> None:
+    runs = world([1.2] * 5, tau=0.02)
+    making = {"a": ("c0ffee", "X", "processor"), "b": ("decade", "X", "")}
+    lines = csv_of(tmp_path / "runs.csv", runs).read_text().splitlines()
+    rows = [",".join((line, *making[run.variant])) for line, run in zip(lines[1:], runs, strict=True)]
+    header = f"{lines[0]},commit,machine,bfloat16_product"
+    (tmp_path / "runs.csv").write_text("\n".join([header, *rows]) + "\n")
+    warnings = judge(read_table([tmp_path / "runs.csv"]), "a")["b"].warnings
+    assert [w for w in warnings if "trained" in w or "bfloat16" in w] == [
+        "the sides were trained by different commits at 1M, 2M, 4M, 8M, 16M: c0ffee, decade"
+    ]
+
+
 def csv_of(file: Path, runs: Sequence[FinishedRun], *columns: str) -> Path:
     """A table of runs with these columns beside the required ones."""
     names = ("variant", "size", "tokens", "seed", "loss", *columns)

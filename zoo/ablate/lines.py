@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -17,7 +17,7 @@ from zoo.ablate.scale.runs import FinishedRun, read_rows, run_of_row
 from zoo.run.config import RunConfig
 from zoo.utils.atomic import write_text
 from zoo.utils.errors import ConfigError, DataError
-from zoo.utils.measures import find_measure
+from zoo.utils.measures import Measure, find_measure
 from zoo.utils.untyped import Json
 
 COLUMNS = (
@@ -80,6 +80,25 @@ class RunLine:
         rate = float(self.row["rate"]) if self.row["rate"] else None
         return self.run.variant, self.run.size, self.run.tokens, self.run.seed, rate, self.run.second_key
 
+    def of_measure(self, measure: Measure, of_sweep: Measure) -> FinishedRun:
+        """The run with its loss in another measure.
+
+        Args:
+            measure: the measure, one of `zoo.utils.measures.LOSSES`.
+            of_sweep: the measure of the sweep, which the column `loss` has.
+
+        Raises:
+            DataError: The line does not have it, although the run has a loss.
+        """
+        if measure is of_sweep or not math.isfinite(self.run.loss):
+            return self.run
+        if not (text := self.row.get(measure.name)):
+            raise DataError(
+                f"{self.run.place}: the line has no {measure.name}; expected --metric {of_sweep.name}, the "
+                "measure of the sweep"
+            )
+        return replace(self.run, loss=float(text))
+
     @property
     def name(self) -> str:
         """The id of the run."""
@@ -119,10 +138,9 @@ class Lines:
         """The lines, in the order of the file."""
         return iter(self._lines.values())
 
-    @property
-    def runs(self) -> dict[Key, FinishedRun]:
-        """The runs by their keys, in the form that a verdict reads."""
-        return {key: line.run for key, line in self._lines.items()}
+    def runs(self, measure: Measure, of_sweep: Measure) -> dict[Key, FinishedRun]:
+        """The runs by their keys, in the form that a verdict reads, see `RunLine.of_measure`."""
+        return {key: line.of_measure(measure, of_sweep) for key, line in self._lines.items()}
 
     def outcome(self, key: Key, config: RunConfig, steps: int) -> Outcome | None:
         """The outcome of a run; None if it has no line.
@@ -237,7 +255,6 @@ def _measured(config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> 
     total = metrics.validation.total if len(metrics.validation) else {}
     seconds = total.get("seconds", math.nan)
     bits = metrics.final(find_measure("bits_per_byte"))
-    device = metrics.environment.get("device", "cpu")
     row: dict[str, object] = {
         "loss": repr(math.inf if outcome.error else outcome.losses[max(outcome.losses)]),
         "bits_per_byte": "" if bits is None else repr(bits),
@@ -247,9 +264,7 @@ def _measured(config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> 
         "trunk": trunk,
         "run": config.name,
         "config": config_hash(config),
-        "commit": metrics.environment.get("git_commit") or "",
-        "machine": device if device != "cpu" else metrics.environment.get("processor") or "",
-        "bfloat16_product": metrics.environment.get("bfloat16_product") or "",
+        **asdict(metrics.making),
         "worker_seconds": "" if math.isnan(seconds) else f"{seconds:.1f}",
         "error": outcome.error or "",
         "parameters": metrics.parameters or "",

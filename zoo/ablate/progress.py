@@ -104,7 +104,7 @@ def progress(sweep: Sweep) -> LadderProgress:
     def look(run: PlannedRun) -> Outcome:
         return lines.outcome(run.key, run.config, run.steps) or NOT_STARTED
 
-    runs = plan_of_known(planner_of(sweep), outcomes, look).runs if lines.runs else ()
+    runs = plan_of_known(planner_of(sweep), outcomes, look).runs if list(lines) else ()
     amounts = [of_size(size, index, sweep.tune) for index, size in enumerate(sweep.ladder)]
     reached: dict[str, dict[int, bool]] = {}
     for run in runs:

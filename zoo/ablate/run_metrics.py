@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from zoo.ablate.curve import COSTS, Curve, Numbers, read_curve
+from zoo.ablate.scale.runs import Making
 from zoo.ablate.task_scores import task_scores
 from zoo.data.files import read_object
 from zoo.data.tokenizers.base import DESCRIPTION
@@ -73,6 +74,18 @@ class RunMetrics:
     measured: Mapping[str, Numbers] = field(default_factory=dict)
     speed_spread: float | None = None
     tokenizer: str | None = None
+
+    @property
+    def making(self) -> Making:
+        """The code and the machine of the last session."""
+        known = {key: str(value or "") for key, value in self.environment.items()}
+        device = known.get("device", "cpu")
+        return Making(
+            known.get("git_commit", ""),
+            known.get("processor", "") if device == "cpu" else device,
+            known.get("bfloat16_product", ""),
+        )
+
     passes: float | None = None
     overlap: float | None = None
 

@@ -174,6 +174,8 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
     measure = _measure(content, config, variants, problems)
     for side_by_side in [size.variants for size in ladder] or [variants]:
         _require_one_tokenizer(content, side_by_side, measure, problems)
+    if config.lines_of:
+        _require_recognisable(content, variants, problems)
     _stop_at(problems)
     notes = tuple(size.note for size in ladder if size.note)
     if config.compile == "auto":
@@ -203,6 +205,26 @@ def _lines(content: Located, tune: Tune | None) -> Lines:
     others = content.value["lines_of"].value if "lines_of" in content.value else ()
     drawn = None if tune is None else tune.drawn
     return Lines(_beside(content.value["lines"]), [_beside(other) for other in others], drawn)
+
+
+def _require_recognisable(content: Located, variants: Sequence[SweepVariant], problems: list[str]) -> None:
+    """Refuse `lines_of` where runs of another ladder may have the same settings and be other runs.
+
+    Settings name files without their folders. Of the data a line has the fingerprint, which is compared if
+    all variants read the same; of a checkpoint it has nothing.
+    """
+    configs = [config for variant in variants for config in variant.configs]
+    data = {config.data.model_dump_json() for config in configs if config.data is not None}
+    if any(config.checkpoint is not None for config in configs):
+        reason = "begin with a checkpoint, of which lines have only the name"
+    elif len(data) > 1:
+        reason = "differ in their data"
+    else:
+        return
+    problems.append(
+        f"{content.value['lines_of'].place}: lines_of: the variants {reason}; expected none, because runs of "
+        "other ladders with the same settings may be other runs"
+    )
 
 
 def _scoring(content: Located, config: SweepConfig, measure: Measure) -> TaskScoring | None:

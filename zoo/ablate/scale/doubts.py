@@ -32,6 +32,8 @@ FALSE_ALARMS = (
     "after a random search of 20 rates over two decades"
 )
 """Simulated with one run per rate, a noise of `TAU` and a curvature of `KAPPA` in ln tokens."""
+SHOWN = 20
+"""Largest number of characters of a commit or machine."""
 MOST_PLACES = 3
 """Largest number of rows whose places are listed one by one."""
 OTHERS = ". Of several outcomes the first that the table names is judged, and no other takes its place"
@@ -310,6 +312,7 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
     ]
     if kinds[0] != kinds[1]:
         yield "the sides differ in their tokenizer, in the order of their data or in their validation set"
+    yield from _different_makings(measurement)
     yield from data_cautions((run.passes for run in runs), (run.overlap for run in runs))
     if measurement.items is None and any(any(run.outcomes.values()) for run in runs):
         yield (
@@ -331,6 +334,23 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
             yield f"{what} are known of {who} alone, and not compared"
     if not measurement.rounds and any(cost.name == "seconds" for cost in measurement.costs):
         yield "seconds are those of the runs: compare them only where nothing else ran on the machine"
+
+
+def _different_makings(measurement: VariantMeasurement) -> Iterator[str]:
+    """Name what trained the sides of a size, where it is known of both and not the same."""
+    for name, title in (
+        ("commit", "were trained by different commits"),
+        ("machine", "were trained on different machines"),
+        ("bfloat16_product", "have products of bfloat16 that were computed differently"),
+    ):
+        different: dict[float, list[str]] = {}
+        for params, pair in measurement.pairs.items():
+            ours, theirs = ({getattr(run.making, name) for run in side.compared} for side in pair.sides)
+            if "" not in ours | theirs and ours != theirs:
+                different[params] = sorted(value[:SHOWN] for value in ours | theirs)
+        if different:
+            values = dict.fromkeys(value for of_size in different.values() for value in of_size)
+            yield f"the sides {title} at {_listed(list(different))}: {', '.join(values)}"
 
 
 def _counts(measurement: VariantMeasurement) -> Iterator[str]:

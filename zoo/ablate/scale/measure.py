@@ -270,14 +270,17 @@ def _paired(
         if size in variant
     }
     rest = {size: side for size, side in variant.items() if size not in baseline}
-    for size, side in baseline.items():
-        if size in pairs or not rest:
-            continue
-        ratios = {other: _cost_ratio(side, size, rest[other], other) for other in rest}
-        nearest = min(ratios, key=lambda other: ratios[other])
-        if ratios[nearest] <= PAIRED_FLOPS:
-            other_side = rest.pop(nearest)
-            pairs[size] = SizePair(side, other_side, _size_ratio(side, size, other_side, nearest))
+    # The nearest sizes are paired first, so that a size does not take the partner of its neighbour.
+    ratios = sorted(
+        (_cost_ratio(side, size, other_side, other), size, other)
+        for size, side in baseline.items()
+        for other, other_side in rest.items()
+        if size not in pairs
+    )
+    for ratio, size, other in ratios:
+        if ratio <= PAIRED_FLOPS and size not in pairs and other in rest:
+            side, other_side = baseline[size], rest.pop(other)
+            pairs[size] = SizePair(side, other_side, _size_ratio(side, size, other_side, other))
     unpaired = [size for size in {*baseline, *rest} if size not in pairs]
     measurement.left_out += [
         UnusedSize(size, "only one side has runs of this size") for size in sorted(unpaired)

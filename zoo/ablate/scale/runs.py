@@ -28,14 +28,11 @@ from zoo.utils.files import JSON_BYTES, read_text
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = (
     *("rate", "flops", "seconds", ITEMS, "horizon", "trunk", "data", "passes", "overlap", "spikes"),
-    *("parameters", "configured_rate", "second_key", "range"),
+    *("parameters", "configured_rate", "second_key", "range", "commit", "machine", "bfloat16_product"),
 )
 COUNTS = ("size", "tokens", "horizon", "parameters")
 """The columns whose numbers may end in K, M or B."""
-RECORDED = (
-    *("run", "config", "commit", "machine", "bfloat16_product", "worker_seconds", "error"),
-    "bits_per_byte",
-)
+RECORDED = ("run", "config", "worker_seconds", "error", "bits_per_byte")
 """Further columns that `zoo sweep` writes, see `zoo.ablate.lines`; a verdict does not read them."""
 SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9}
 AGAIN = " again"
@@ -46,6 +43,21 @@ SAME_SIZE = 1e-3
 """Relative difference of sizes or budgets below which they are refused as an oversight."""
 SAME_RATE = 1e-6
 """The same of rates, where a computed one may lie next to one that was tried."""
+
+
+@dataclass(frozen=True)
+class Making:
+    """The code and the machine that trained a run; "" stands for what is not known.
+
+    Attributes:
+        commit: the commit of the code.
+        machine: a name of the processor or of the accelerator.
+        bfloat16_product: what computed the products of matrices in bfloat16, see `zoo.train.environment`.
+    """
+
+    commit: str = ""
+    machine: str = ""
+    bfloat16_product: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,6 +89,7 @@ class FinishedRun:
         drawn: the lowest and the highest rate that could be drawn, if a random search drew the rate
             log-uniformly; None: it did not.
         broken: the files of the run that could not be read to their end.
+        making: the code and the machine that trained the run.
     """
 
     variant: str
@@ -100,6 +113,7 @@ class FinishedRun:
     second_key: float | None = None
     drawn: tuple[float, float] | None = None
     broken: str = ""
+    making: Making = Making()
 
     @property
     def point(self) -> tuple[float | None, float | None]:
@@ -412,6 +426,7 @@ def run_of_row(place: str, row: dict[str, str], folder: Path, cluster: str | Non
         parameters=positive("parameters"),
         second_key=positive("second_key"),
         drawn=_range(place, row.get("range", "").strip()),
+        making=Making(*(row.get(name, "").strip() for name in ("commit", "machine", "bfloat16_product"))),
     )
 
 

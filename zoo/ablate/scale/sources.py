@@ -16,6 +16,7 @@ from zoo.ablate.scale.runs import (
     OPTIONAL,
     REQUIRED,
     FinishedRun,
+    Making,
     RunTable,
     check_names,
     check_runs,
@@ -140,8 +141,9 @@ def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
     manifest = read_manifest(folder)
     if manifest.ladder is None:
         raise DataError(f"{folder}: a sweep without `scale`; expected a ladder (zoo report reads this one)")
-    lines = {} if manifest.lines is None else Lines(folder / manifest.lines).runs
-    measure = find_measure(manifest.metric if metric is None else metric)
+    of_sweep = find_measure(manifest.metric)
+    measure = of_sweep if metric is None else find_measure(metric)
+    lines = {} if manifest.lines is None else Lines(folder / manifest.lines).runs(measure, of_sweep)
     ended = [run for run in manifest.runs if run.status in ("finished", "failed") and not run.crashed]
     if not ended:
         raise DataError(f"{folder}: no run has ended yet")
@@ -281,6 +283,7 @@ def _finished(
         spikes=0 if metrics is None else metrics.spikes,
         place=place,
         disturbed=disturbed,
+        making=Making() if metrics is None else metrics.making,
         parameters=None if metrics is None else metrics.parameters,
     )
 
