@@ -1,4 +1,4 @@
-"""torch's own ways to keep an optimizer: `state_dict`, `deepcopy`, `torch.save`, and groups that are added."""
+"""torch's own ways to keep an optimizer: `state_dict`, `deepcopy`, `torch.save`; groups that are added."""
 
 from __future__ import annotations
 
@@ -12,10 +12,23 @@ from torch import nn
 from torch.optim import Optimizer
 
 from zoo import build_model, build_optimizer
-from zoo.optim.state import load_state_by_name, state_by_name
+from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
 from zoo.utils.errors import ConfigError
 
 SIZES: dict[str, Any] = {"vocab_size": 31, "d_model": 16, "n_layers": 1, "n_heads": 2, "seed": 0}
+
+
+class KeepingAdamW(torch.optim.AdamW):
+    """AdamW that counts in a slot of its own how often each entry grew."""
+
+    def step(self, closure: Any = None) -> Any:
+        before = [(p, p.detach().clone()) for group in self.param_groups for p in group["params"]]
+        loss = super().step(closure)
+        for p, old in before:
+            self.state[p].setdefault("grown", torch.zeros_like(p)).add_(p.detach() > old)
+        return loss
+
+
 OURS = {
     "adafactor": {},
     "ademamix": {},
@@ -134,6 +147,31 @@ def test_a_state_dict_goes_through_torch_save(name: str) -> None:
     other_model, other = begun(name)
     other_model.load_state_dict(model.state_dict())
     other.load_state_dict(torch.load(file, weights_only=True))
+    take(model, optimizer, 2)
+    take(other_model, other, 2)
+    assert_alike(model, other_model)
+
+
+@pytest.mark.parametrize("kind", ["amsgrad", "subclass", "path"])
+def test_variants_of_adam_keep_all_their_slots(kind: str) -> None:
+    """The largest second moment of `amsgrad`, and a slot that a subclass adds."""
+    slot = "grown" if kind == "subclass" else "max_exp_avg_sq"
+
+    def make(model: Any) -> Optimizer:
+        if kind == "path":
+            return build_optimizer(model, "torch.optim.AdamW", lr=1e-2, amsgrad=True)
+        cls, options = (KeepingAdamW, {}) if kind == "subclass" else (torch.optim.AdamW, {"amsgrad": True})
+        return cls(list(model.named_parameters()), lr=1e-2, **options)
+
+    model = build_model("gpt", **SIZES)
+    optimizer = make(model)
+    take(model, optimizer, 0, 1)
+    other_model = build_model("gpt", **SIZES)
+    other_model.load_state_dict(model.state_dict())
+    other = make(other_model)
+    load_state_by_name(other, unflatten(*flatten(state_by_name(optimizer))))
+    for p, q in zip(model.parameters(), other_model.parameters(), strict=True):
+        assert torch.equal(other.state[q][slot], optimizer.state[p][slot])
     take(model, optimizer, 2)
     take(other_model, other, 2)
     assert_alike(model, other_model)

@@ -50,8 +50,8 @@ class Combined(ZooOptimizer):
         if not any(group is param_group for part in self.parts for group in part.param_groups):
             parts = " and ".join(type(part).__name__ for part in self.parts)
             raise ConfigError(
-                f"add_param_group: an optimizer of the parts {parts} cannot tell which of them is to train the "
-                "group; expected all parameters when it is built"
+                f"add_param_group: an optimizer of the parts {parts} cannot tell which of them is to train "
+                "the group; expected all parameters when it is built"
             )
         super().add_param_group(param_group)
 
