@@ -126,6 +126,22 @@ def test_the_tables(rule: str, settings: Any, name: str, expected: tuple[float, 
     assert found == pytest.approx(list(expected))
 
 
+def test_eps_of_the_cautious_form() -> None:
+    """CompleteP's eps at twice the width and twice the layers, by hand, whichever form of AdamW trains."""
+    optimizer = {"type": "adamw", "lr": 1e-2, "eps": 1e-8, "cautious": True}
+    settings = config("completep", 32, 4, optimizer=optimizer)
+    model = initial_model(settings).model
+    made = build_optimizer(model, settings.optimizer, transfer=settings.transfer)
+    eps = {p: group["eps"] for group in made.param_groups for p in group["params"]}
+    expected = {
+        "embedding.weight": 5e-9,
+        f"blocks.3.{Q}": 2.5e-9,
+        f"blocks.3.{DOWN}": 5e-9,  # with the factor 1/2 behind the branch
+        "read_out.matrix.weight": 1e-8,  # with the factor 1/2 behind it
+    }
+    assert {name: eps[model.get_parameter(name)] for name in expected} == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("adjust", ["shape", "spectral"])
 def test_an_orthogonal_update_grows_by_the_spectral_condition(adjust: str) -> None:
     """Its spectral norm, measured, where the width doubles and the hidden layer of the MLP does not."""
