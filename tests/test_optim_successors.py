@@ -311,6 +311,35 @@ def test_vectors_stay_on_the_sphere(optimizer: str) -> None:
     torch.testing.assert_close(rows, torch.ones_like(rows), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("model", "kept"),
+    [
+        ({"source": "gpt", "init": "he", "reparam": "wesar"}, ("gate",)),
+        ({"source": "gpt", "reparam": {"type": "multipliers"}}, ("weight_row", "weight_column")),
+        ({"source": "ngpt", "s_qk": {"scale": 1.0}}, ("alpha", "s_qk", "s_u", "s_nu", "s_z")),
+    ],
+    ids=["wesar", "multipliers", "ngpt"],
+)
+def test_mars_decays_neither_gates_nor_scalings(model: dict[str, Any], kept: tuple[str, ...]) -> None:
+    """Without a gradient a step of 1e-2 and a decay of .5 shortens all other parameters by half a percent."""
+    built = build_model(**model, **SIZES)
+    settings = {"lr": 1e-2, "lr_1d": 1e-2, "weight_decay": 0.5, "weight_decay_1d": 0.5}
+    optimizer = build_optimizer(built, "mars", **settings)
+    before = {name: p.detach().clone() for name, p in built.named_parameters()}
+    for p in built.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    seen = 0
+    for name, p in built.named_parameters():
+        spared = any(word in name for word in kept)
+        seen += spared
+        if spared:
+            assert torch.equal(p, before[name]), name
+        elif model["source"] == "gpt":  # others are projected back onto the sphere
+            torch.testing.assert_close(p.detach(), before[name] * 0.995, msg=name)
+    assert seen >= len(kept)
+
+
 def test_a_schedule_around_schedule_free_is_refused() -> None:
     with pytest.raises(ConfigError, match="takes the place of a schedule"):
         load_config("gpt-tiny", ["optimizer={type: schedule_free, lr: 1e-3}"])
