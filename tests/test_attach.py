@@ -63,7 +63,7 @@ def groups_like(optimizer: torch.optim.Optimizer, models: list[Model]) -> list[d
 
 
 def test_a_copy_is_attached_anew() -> None:
-    """torch copies no hooks: a copy leaves the sphere unless it is attached; then it goes on as the original."""
+    """torch copies no hooks: a copy leaves the sphere unless it is attached; then it is as the original."""
     model = build_model("ngpt", **SIZES)
     optimizer = build_optimizer(model, "adamw", lr=1e-2)
     step(model, optimizer, model)
