@@ -360,6 +360,15 @@ def test_factors_are_those_of_a_factor_behind_the_module() -> None:
     train_alike((model, optimizer), (behind, by_hand), steps=5)
 
 
+def test_a_fixed_scaling_has_no_trained_value_under_nugpt() -> None:
+    """Only its constant follows the rule; the configuration that a checkpoint records can be read again."""
+    sphere = {"type": "ngpt", "vocab_size": 31, "d_model": 32, "n_layers": 2, "n_heads": 4}
+    settings = config("nugpt", 32, 2, model=sphere | {"s_z": {"kind": "fixed", "init": 3.0}})
+    recorded: Any = initial_model(settings).model.recipe.model
+    assert (recorded.s_z.init, recorded.s_z.scale) == (pytest.approx(3 * 2**0.5), None)
+    assert type(recorded).model_validate(recorded.model_dump()) == recorded
+
+
 def test_nugpt() -> None:
     """Section 3.1: rates of each kind, starts of the scalings, the horizon of -1/3."""
     large = config(

@@ -44,7 +44,9 @@ class LSTMConfig(LanguageModelConfig):
     d_model: int = Field(256, gt=0, description="size of the hidden state h and of the embedding")
     d_memory: int = Field(1024, gt=0, description="size of the memory c")
     tied: bool = Field(True, description="use the input embedding as the language model head")
-    forget_bias: float = Field(1.0, description="constant added to the forget gate before the sigmoid")
+    forget_bias: float = Field(
+        1.0, allow_inf_nan=False, description="constant added to the forget gate before the sigmoid"
+    )
     hidden_dropout: float = Field(0.0, ge=0, lt=1, description="dropout of x and h, drawn anew at every step")
     memory_dropout: float = Field(
         0.0, ge=0, lt=1, description="dropout of the projected vector, drawn once per sequence"
