@@ -37,7 +37,9 @@ class AdamWConfig(TwoMoments):
     )
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, times lr")
     cautious: bool = Field(
-        False, description="leave out entries that point against the gradient (arXiv 2411.16085); not fused"
+        False,
+        description="leave out entries that point against the gradient (arXiv 2411.16085); `fused` has no "
+        "effect then",
     )
 
     @model_validator(mode="after")
