@@ -340,6 +340,12 @@ def test_mars_decays_neither_gates_nor_scalings(model: dict[str, Any], kept: tup
     assert seen >= len(kept)
 
 
+def test_schedule_free_by_hand_needs_an_interpolation() -> None:
+    """x = y + (1 - 1 / beta1) (z - y) divides by it; it failed at the first evaluation."""
+    with pytest.raises(ConfigError, match=r"betas is \(0\.0, 0\.999\); expected a first one in \(0, 1\)"):
+        ScheduleFreeAdamW([nn.Parameter(torch.ones(2))], betas=(0.0, 0.999))
+
+
 def test_a_schedule_around_schedule_free_is_refused() -> None:
     with pytest.raises(ConfigError, match="takes the place of a schedule"):
         load_config("gpt-tiny", ["optimizer={type: schedule_free, lr: 1e-3}"])
@@ -365,6 +371,8 @@ def test_prodigy_refuses_different_rates() -> None:
         ("{type: normuon, lr: 1e-3, rest: null}", "does not fit AdamW"),
         ("{type: ademamix, lr: 1e-3, alpha_warmup: 0}", "optimizer.alpha_warmup"),
         ("{type: prodigy, d0: 0}", "optimizer.d0"),
+        ("{type: schedule_free, lr: 1e-3, betas: [0, .999]}", r"optimizer.betas.*0"),
+        ("{type: adafactor, lr: 1e-3, scale_parameter: false, eps_scale: 0.5}", "`eps_scale` has no effect"),
     ],
 )
 def test_bad_settings_are_refused(optimizer: str, message: str) -> None:
