@@ -129,8 +129,6 @@ class Amos(ZooOptimizer):
             "foreach": foreach,
             "fused": fused,
         }
-        if clip_value == BY_TARGETS:
-            defaults["targets"] = None
         super().__init__(params, defaults)
 
     @classmethod
@@ -208,6 +206,8 @@ class Amos(ZooOptimizer):
         except ConfigError:
             self.param_groups.pop()
             raise
+        if self.param_groups[-1]["clip_value"] == BY_TARGETS:
+            self.param_groups[-1].setdefault("targets", None)
 
     @property
     def is_gated(self) -> bool:
@@ -252,7 +252,7 @@ class Amos(ZooOptimizer):
         options = {k: group[k] for k in ("lr", "eta", "beta", "clip_value", "extra_l2", "c_coef", "d_coef")}
         options["lr"] = float(options["lr"])
         if group["clip_value"] == BY_TARGETS:
-            options["clip_value"] = _clip_by(group["targets"])
+            options["clip_value"] = _clip_by(group.get("targets"))
         for parameter in group["params"]:
             if parameter.grad is None or not parameter.numel():
                 continue
