@@ -240,7 +240,7 @@ def test_prodigy_estimates_what_the_authors_estimate() -> None:
     assert isinstance(optimizer, Prodigy)
     for step in replay.steps():
         for name in ("d", "d_max", "d_numerator"):
-            assert optimizer.estimate[name] == pytest.approx(
+            assert optimizer.param_groups[0][name] == pytest.approx(
                 float(replay.data[f"opt.{name}"][step]), rel=1e-10
             )
 
@@ -323,7 +323,7 @@ def test_vectors_stay_on_the_sphere(optimizer: str) -> None:
 def test_mars_decays_neither_gates_nor_scalings(model: dict[str, Any], kept: tuple[str, ...]) -> None:
     """Without a gradient a step of 1e-2 and a decay of .5 shortens all other parameters by half a percent."""
     built = build_model(**model, **SIZES)
-    settings = {"lr": 1e-2, "lr_1d": 1e-2, "weight_decay": 0.5, "weight_decay_1d": 0.5}
+    settings: dict[str, Any] = {"lr": 1e-2, "lr_1d": 1e-2, "weight_decay": 0.5, "weight_decay_1d": 0.5}
     optimizer = build_optimizer(built, "mars", **settings)
     before = {name: p.detach().clone() for name, p in built.named_parameters()}
     for p in built.parameters():

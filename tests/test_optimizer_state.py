@@ -29,7 +29,7 @@ class KeepingAdamW(torch.optim.AdamW):
         return loss
 
 
-OURS = {
+OURS: dict[str, dict[str, Any]] = {
     "adafactor": {},
     "ademamix": {},
     "adamw": {"cautious": True},
@@ -160,8 +160,10 @@ def test_variants_of_adam_keep_all_their_slots(kind: str) -> None:
     def make(model: Any) -> Optimizer:
         if kind == "path":
             return build_optimizer(model, "torch.optim.AdamW", lr=1e-2, amsgrad=True)
-        cls, options = (KeepingAdamW, {}) if kind == "subclass" else (torch.optim.AdamW, {"amsgrad": True})
-        return cls(list(model.named_parameters()), lr=1e-2, **options)
+        named = list(model.named_parameters())
+        if kind == "subclass":
+            return KeepingAdamW(named, lr=1e-2)
+        return torch.optim.AdamW(named, lr=1e-2, amsgrad=True)
 
     model = build_model("gpt", **SIZES)
     optimizer = make(model)

@@ -79,7 +79,7 @@ class Sizes:
 
     def grown(self, power: float) -> float:
         """The ratio of a constant that is proportional to a power of the width."""
-        return self.axes.get("embed", 1.0) ** power
+        return math.pow(self.axes.get("embed", 1.0), power)
 
     def use(self, spec: ParamSpec, in_block: bool) -> Use:
         """How a parameter grows.
