@@ -244,6 +244,21 @@ def test_a_group_added_in_mid_run_counts_its_own_steps() -> None:
     near(late, expected(theta, grads[4:]))
 
 
+def test_a_group_may_clip_by_targets() -> None:
+    """The number of targets is asked for by its name, and 4 of them clip at 1/2."""
+    theta, grads = example()
+    parameter = nn.Parameter(theta.clone())
+    group = {"params": [parameter], "eta": NUMBERS["eta"], "reduce": (1,), "clip_value": "by targets"}
+    optimizer = Amos([group], lr=0.2, beta=NUMBERS["beta"])
+    parameter.grad = grads[0].clone()
+    with pytest.raises(ConfigError, match=r'set group\["targets"\] of every group'):
+        optimizer.step()
+    assert "targets" in optimizer.param_groups[0]  # where zoo's training puts the number
+    optimizer.param_groups[0]["targets"] = 4
+    steps(parameter, optimizer, grads)
+    near(parameter, expected(theta, grads, clip_value=0.5))
+
+
 def test_keys_of_the_user_are_kept() -> None:
     theta, grads = example()
     parameter = nn.Parameter(theta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -59,6 +60,20 @@ def groups_like(optimizer: torch.optim.Optimizer, models: list[Model]) -> list[d
     """The groups of `optimizer`, with the second model's parameters in the place of the first's."""
     twin = dict(zip(models[0].parameters(), models[1].parameters(), strict=True))
     return [{**group, "params": [twin[p] for p in group["params"]]} for group in optimizer.param_groups]
+
+
+def test_a_copy_is_attached_anew() -> None:
+    """torch copies no hooks: a copy leaves the sphere unless it is attached; then it is as the original."""
+    model = build_model("ngpt", **SIZES)
+    optimizer = build_optimizer(model, "adamw", lr=1e-2)
+    step(model, optimizer, model)
+    copied, left = copy.deepcopy((model, optimizer)), copy.deepcopy((model, optimizer))
+    attach(copied[1], copied[0])
+    for net, made in ((model, optimizer), copied, left):
+        step(net, made, net)
+    assert largest_error(copied[0]) < 1e-6 < 1e-4 < largest_error(left[0])
+    for (name, p), q in zip(model.named_parameters(), copied[0].parameters(), strict=True):
+        assert torch.equal(p, q), name
 
 
 def test_a_module_that_contains_a_model() -> None:

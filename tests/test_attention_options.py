@@ -105,7 +105,7 @@ def test_the_gate_multiplies_what_the_heads_give(kind: str) -> None:
     name = "blocks.0.attention.output_gate.weight"
     assert Registry(model)[name].spec.role is Role.LINEAR
     muon = build_optimizer(model, "muon", lr=0.01, split_heads=True)
-    assert any(name in group.get("param_names", ()) and "layout" in group for group in muon.param_groups)
+    assert any(name in group.get("param_names", ()) and "ns_steps" in group for group in muon.param_groups)
 
 
 def logits_of(attention: Attention, x: Tensor) -> Tensor:

@@ -139,7 +139,7 @@ def refusal(name: str, reparam: str, constraint: str, optimizer: Optimizer) -> s
     if reparam in NEEDS_DIRECTIONS and any(s.start == 0 and s.role is Role.LINEAR for s in specs):
         return "starts at 0"
     if constraint == "none":
-        return None
+        return "running statistics" if (name, kind) == ("resnet", "schedule_free") else None
     if reparam in ("lora", "peft") or any(s.start == 0 and s.role in (Role.LINEAR, Role.CONV) for s in specs):
         return "at zero"
     free = [s for s in specs if s.role in (Role.LINEAR, Role.CONV) and s.sphere is None]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo import build_model
 from zoo.checkpoint.recipe import Recipe, assemble
 from zoo.config.registry import INITS
 from zoo.init import AmosInit
@@ -33,9 +34,9 @@ from zoo.nn.rope_scaling import LinearScaling, Llama3Scaling, LongRopeScaling, Y
 from zoo.nn.scaling import AlphaConfig, ScalingConfig
 from zoo.reparam import NoReparam
 from zoo.spec import Module
-from zoo.utils.errors import DataError
+from zoo.utils.errors import ConfigError, DataError
 
-SIZES = {"vocab_size": 61, "d_model": 32, "n_layers": 2, "n_heads": 4}
+SIZES: dict[str, Any] = {"vocab_size": 61, "d_model": 32, "n_layers": 2, "n_heads": 4}
 VARIANTS = {
     "gpt": GPTConfig(**SIZES),
     "gpt-options": GPTConfig(**SIZES, mlp="gelu", n_kv_heads=2, qk_norm=True, tied=True),
@@ -184,6 +185,27 @@ def test_a_scalar_in_front_of_a_norm_is_announced_once(
     assert [r.message for r in caplog.records] == [
         "ngpt: one scalar s_u changes nothing, the MLP's output is normalised"
     ]
+
+
+@pytest.mark.parametrize(
+    ("alpha", "message"),
+    [
+        ({"init": 0.0}, "init is 0, .*its gradient would always be 0; expected another number"),
+        ({"init": 0.0, "kind": "scalar", "signed": True}, "init is 0"),
+        ({"init": math.nan}, "init is nan; expected a finite number"),
+        ({"init": -math.inf, "kind": "fixed"}, "init is -inf; expected a finite number"),
+        ({"kind": "fixed", "scale": 0.5}, "`scale` has no effect with kind: fixed"),
+    ],
+    ids=str,
+)
+def test_scalings_that_cannot_be_trained_are_refused(alpha: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_model("ngpt", **SIZES, alpha=alpha)
+
+
+def test_the_forget_gate_needs_a_number() -> None:
+    with pytest.raises(ConfigError, match=r"forget_bias: value NaN: expected a finite number"):
+        build_model("lstm", vocab_size=8, d_model=4, d_memory=4, forget_bias=math.nan)
 
 
 def test_fixed_scalings_have_no_parameters() -> None:

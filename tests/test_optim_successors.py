@@ -240,7 +240,7 @@ def test_prodigy_estimates_what_the_authors_estimate() -> None:
     assert isinstance(optimizer, Prodigy)
     for step in replay.steps():
         for name in ("d", "d_max", "d_numerator"):
-            assert optimizer.estimate[name] == pytest.approx(
+            assert optimizer.param_groups[0][name] == pytest.approx(
                 float(replay.data[f"opt.{name}"][step]), rel=1e-10
             )
 
@@ -311,6 +311,41 @@ def test_vectors_stay_on_the_sphere(optimizer: str) -> None:
     torch.testing.assert_close(rows, torch.ones_like(rows), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("model", "kept"),
+    [
+        ({"source": "gpt", "init": "he", "reparam": "wesar"}, ("gate",)),
+        ({"source": "gpt", "reparam": {"type": "multipliers"}}, ("weight_row", "weight_column")),
+        ({"source": "ngpt", "s_qk": {"scale": 1.0}}, ("alpha", "s_qk", "s_u", "s_nu", "s_z")),
+    ],
+    ids=["wesar", "multipliers", "ngpt"],
+)
+def test_mars_decays_neither_gates_nor_scalings(model: dict[str, Any], kept: tuple[str, ...]) -> None:
+    """Without a gradient a step of 1e-2 and a decay of .5 shortens all other parameters by half a percent."""
+    built = build_model(**model, **SIZES)
+    settings: dict[str, Any] = {"lr": 1e-2, "lr_1d": 1e-2, "weight_decay": 0.5, "weight_decay_1d": 0.5}
+    optimizer = build_optimizer(built, "mars", **settings)
+    before = {name: p.detach().clone() for name, p in built.named_parameters()}
+    for p in built.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    seen = 0
+    for name, p in built.named_parameters():
+        spared = any(word in name for word in kept)
+        seen += spared
+        if spared:
+            assert torch.equal(p, before[name]), name
+        elif model["source"] == "gpt":  # others are projected back onto the sphere
+            torch.testing.assert_close(p.detach(), before[name] * 0.995, msg=name)
+    assert seen >= len(kept)
+
+
+def test_schedule_free_by_hand_needs_an_interpolation() -> None:
+    """x = y + (1 - 1 / beta1) (z - y) divides by it; it failed at the first evaluation."""
+    with pytest.raises(ConfigError, match=r"betas is \(0\.0, 0\.999\); expected a first one in \(0, 1\)"):
+        ScheduleFreeAdamW([nn.Parameter(torch.ones(2))], betas=(0.0, 0.999))
+
+
 def test_a_schedule_around_schedule_free_is_refused() -> None:
     with pytest.raises(ConfigError, match="takes the place of a schedule"):
         load_config("gpt-tiny", ["optimizer={type: schedule_free, lr: 1e-3}"])
@@ -336,6 +371,8 @@ def test_prodigy_refuses_different_rates() -> None:
         ("{type: normuon, lr: 1e-3, rest: null}", "does not fit AdamW"),
         ("{type: ademamix, lr: 1e-3, alpha_warmup: 0}", "optimizer.alpha_warmup"),
         ("{type: prodigy, d0: 0}", "optimizer.d0"),
+        ("{type: schedule_free, lr: 1e-3, betas: [0, .999]}", r"optimizer.betas.*0"),
+        ("{type: adafactor, lr: 1e-3, scale_parameter: false, eps_scale: 0.5}", "`eps_scale` has no effect"),
     ],
 )
 def test_bad_settings_are_refused(optimizer: str, message: str) -> None:

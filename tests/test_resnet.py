@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo import build_model, merge
+from zoo import build_model, build_optimizer, merge
 from zoo.config.registry import INITS
 from zoo.init import Registry
 from zoo.models import ResNet
@@ -20,6 +20,8 @@ from zoo.nn.classification import classify
 from zoo.nn.conv import Convolution
 from zoo.nn.linear import Linear
 from zoo.nn.loss import LossParts
+from zoo.optim.averages import evaluation_weights
+from zoo.optim.schedule_free import ScheduleFreeAdamW
 from zoo.run.config import load_config
 from zoo.spec import Module, Role
 from zoo.utils.errors import ConfigError, DataError, ZooError
@@ -238,6 +240,16 @@ def test_labels_are_smoothed_in_training_alone() -> None:
         model.train(training)
         expected = F.cross_entropy(model(images), labels, label_smoothing=0.2 if training else 0.0)
         torch.testing.assert_close(model.loss(images, labels).total, expected)
+
+
+def test_statistics_do_not_belong_to_an_average_of_the_weights() -> None:
+    """Schedule-Free evaluates x, and the statistics are those of y, at which the gradients are taken."""
+    model = resnet(depth=18)
+    with pytest.raises(ConfigError, match=r"statistics of stem\.norm are those of the trained weights"):
+        build_optimizer(model, "schedule_free", lr=0.1)
+    by_hand = ScheduleFreeAdamW(model.parameters())
+    with pytest.raises(ConfigError, match="running statistics"), evaluation_weights(by_hand, model):
+        pass
 
 
 def test_accuracy_is_that_of_the_counted_labels() -> None:

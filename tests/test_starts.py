@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from command_line import zoo
 
-from zoo import Amos, build_model
+from zoo import Amos, build_model, build_optimizer
 from zoo.init import EtaOverride, Registry
 from zoo.models.starts import alpha_start, logit_scale, s_z_start
 from zoo.optim import AdamWConfig, AmosConfig
@@ -168,6 +168,17 @@ def test_amos_on_scalings() -> None:
     overridden = Registry(model, eta_overrides=[EtaOverride(role=Role.SCALING, axes=("vocab",), eta=0.3)])
     kept = Amos.from_entries(overridden, 0.1, scaling_eta="start").param_groups
     assert 0.3 in {g["eta"] for g in kept}
+
+
+def test_a_signed_alpha_that_starts_below_0_has_the_eta_of_its_size() -> None:
+    """The layer declares 1 / 4 for alpha, and the trained tensor is alpha times -s_scale / .05."""
+    alpha = {"init": -0.05, "signed": True}
+    model: Any = build_model("ngpt", vocab_size=64, d_model=64, n_layers=4, n_heads=4, alpha=alpha)
+    scaling = model.blocks[3].mlp_residual.alpha
+    entry = next(e for e in Registry(model) if e.owner is scaling)
+    assert entry.eta == pytest.approx(0.25 * 64**-0.5 / 0.05)
+    assert scaling().detach().tolist() == pytest.approx([-0.05] * 64)
+    assert build_optimizer(model, "amos", lr=0.1).param_groups
 
 
 def test_slots_of_scalings_are_no_memory() -> None:

@@ -86,6 +86,24 @@ def test_the_init_is_theirs() -> None:
             assert std == pytest.approx(ours[r.zoo_names[0]].sigma, rel=0.03), r.hub_name
 
 
+def test_the_init_of_the_first_t5_is_theirs() -> None:
+    """A table that is also the head starts with 1, as in a model of transformers, and the logits with 1."""
+    config = T5Config(
+        vocab_size=500, d_model=256, n_layers=1, n_heads=4, d_head=64, d_mlp=512, mlp="relu", tied=True
+    )
+    torch.manual_seed(0)
+    hf = T5ForConditionalGeneration(HFConfig(**FAMILY.to_hf(config)))
+    assert hf.lm_head.weight is hf.shared.weight
+    model = build(config, T5Init())
+    std = hf.shared.weight.std().item()
+    assert model.embedding.weight.std().item() == pytest.approx(std, rel=0.03)
+    assert std == pytest.approx(1.0, rel=0.03)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        logits = model(*(torch.randint(500, (4, time), generator=generator) for time in (64, 32)))
+    assert rms(logits) == pytest.approx(1.0, rel=0.25)
+
+
 # Where a range is not met, and why. Of `o` what it does to its input is tested instead.
 #  * o reads an average of values, the more of them the smaller, while one value is declared.
 #  * nGPT's down: SwiGLU of unit normals has standard deviation 0.596, the table's sqrt(1/2) is for plain

@@ -159,6 +159,22 @@ def test_gate_and_matrix_share_eta() -> None:
         assert gated[entry.name].eta * gate.eta == pytest.approx(entry.eta, rel=1e-12)
 
 
+@pytest.mark.parametrize("fields", [{"per": "embed", "numerator": 2.0}, {"eta": math.sqrt(2 / 64)}], ids=str)
+@pytest.mark.parametrize("reparam", [NoReparam(), WeSaR()], ids=["none", "wesar"])
+def test_an_override_is_about_the_tensor_that_the_layer_uses(
+    reparam: NoReparam | WeSaR, fields: dict[str, Any]
+) -> None:
+    """A trained table times its gate, the scaling of embeddings or that of WeSaR, has the eta asked for."""
+    model = meta(GPTConfig(vocab_size=320, d_model=64, n_layers=2, n_heads=4), reparam=reparam, init=Small())
+    override = EtaOverride(role=Role.EMBEDDING, **fields)
+    registry = Registry(model, eta_overrides=[override])
+    table: Any = model.get_submodule("embedding")
+    gate = table.reparameterised["weight"].start
+    assert gate > 10  # that the test says something
+    of_gate = registry["embedding.weight_gate"].eta / gate if isinstance(reparam, WeSaR) else 1.0
+    assert registry["embedding.weight"].eta * gate * of_gate == pytest.approx(math.sqrt(2 / 64))
+
+
 def test_eta_overrides_by_role() -> None:
     """The released BERT code's embeddings have sqrt(2/d) (Amos-*Scale)."""
     model = meta(

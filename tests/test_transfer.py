@@ -126,6 +126,22 @@ def test_the_tables(rule: str, settings: Any, name: str, expected: tuple[float, 
     assert found == pytest.approx(list(expected))
 
 
+def test_eps_of_the_cautious_form() -> None:
+    """CompleteP's eps at twice the width and twice the layers, by hand, whichever form of AdamW trains."""
+    optimizer = {"type": "adamw", "lr": 1e-2, "eps": 1e-8, "cautious": True}
+    settings = config("completep", 32, 4, optimizer=optimizer)
+    model = initial_model(settings).model
+    made = build_optimizer(model, settings.optimizer, transfer=settings.transfer)
+    eps = {p: group["eps"] for group in made.param_groups for p in group["params"]}
+    expected = {
+        "embedding.weight": 5e-9,
+        f"blocks.3.{Q}": 2.5e-9,
+        f"blocks.3.{DOWN}": 5e-9,  # with the factor 1/2 behind the branch
+        "read_out.matrix.weight": 1e-8,  # with the factor 1/2 behind it
+    }
+    assert {name: eps[model.get_parameter(name)] for name in expected} == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("adjust", ["shape", "spectral"])
 def test_an_orthogonal_update_grows_by_the_spectral_condition(adjust: str) -> None:
     """Its spectral norm, measured, where the width doubles and the hidden layer of the MLP does not."""
@@ -212,6 +228,78 @@ def test_a_tied_table_is_an_embedding_whose_logits_have_a_factor(init: str) -> N
     train_alike((model, optimizer), (behind, by_hand), steps=3)
 
 
+WIDE = {"embed": 32, "heads": 32, "kv_heads": 32, "mlp": 128}
+
+
+def sized(kind: str, width: int, base: dict[str, int], init: str = "gpt2", **fields: Any) -> Any:
+    """A model with muP, its settings, and one step of Adam by gradients that are the same at every width."""
+    if kind != "lstm":
+        fields |= {"n_layers": 1, "n_heads": width // 16}
+    settings: Any = load_config(
+        {
+            "model": {"type": kind, "vocab_size": 500, "d_model": width, **fields},
+            "init": init,
+            "optimizer": {"type": "adamw", "lr": 1e-2},
+            "transfer": {"type": "mup", "base": base},
+        }
+    )
+    return initial_model(settings).model, settings
+
+
+@pytest.mark.parametrize("init", ["gpt2", "he", "amos"])
+@pytest.mark.parametrize("tied", [False, True])
+@torch.no_grad()
+def test_scaled_embeddings_start_and_move_alike_at_every_width(tied: bool, init: str) -> None:
+    """sqrt(d) behind a table is a constant that grows, by which muP's table must not."""
+    found = []
+    for width in (32, 512):
+        model, settings = sized("gpt", width, WIDE, init, scaled_embedding=True, tied=tied)
+        optimizer = build_optimizer(model, settings.optimizer, transfer=settings.transfer)
+        tokens = torch.arange(500)[None]
+        before = model.embed(tokens, None).clone()
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+        moved = (model.embed(tokens, None) - before).abs().mean().item()
+        logits = model.lm_head(torch.ones(1, 1, width)).std().item() * (width / 32) ** 0.5
+        found.append((before.std().item(), moved, logits))
+    assert found[1][:2] == pytest.approx(found[0][:2], rel=0.05)
+    if tied:  # of inputs without alignment, times 1/m; the sum has sqrt(m) times the standard deviation
+        assert found[1][2] == pytest.approx(found[0][2], rel=0.1)
+
+
+@pytest.mark.parametrize("init", ["t5", "amos"])
+@torch.no_grad()
+def test_the_first_t5_has_mups_factor_behind_its_read_out(init: str) -> None:
+    """1/sqrt(d) is there already: together 1/m, with a table that starts alike at every width."""
+    factors, tables, looked_up = [], [], []
+    for width in (32, 512):
+        model, _ = sized("t5", width, WIDE, init, tied=True, mlp="relu")
+        head = model.read_out
+        ones = torch.ones(1, width)
+        trained = head.projection.weight
+        factors.append((head(ones) / (ones @ trained.T)).mean().item())
+        tables.append(trained.std().item())
+        looked_up.append(model.embedding(torch.arange(500)).std().item())
+    assert factors[1] / factors[0] == pytest.approx(1 / 16, rel=1e-5)
+    assert tables[1] == pytest.approx(tables[0], rel=0.05)
+    assert looked_up[1] == pytest.approx(looked_up[0], rel=0.05)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_an_lstm_has_mups_kernel(tied: bool) -> None:
+    """Its ranges are d^(-1/4); the matrices follow m^(-1/2), the tables none, the read-out 1/m."""
+    base = {"embed": 32, "inputs": 64, "gates": 512, "memory": 128}
+    starts = []
+    for width in (32, 512):
+        model, _ = sized("lstm", width, base, "amos", d_memory=4 * width, tied=tied)
+        starts.append({name: p.std().item() for name, p in model.named_parameters() if p.dim() > 1})
+    expected = {"embedding.weight": 1.0, "lstm.weight": 1 / 4, "lstm.projection": 1 / 4}
+    expected |= {} if tied else {"read_out.matrix.weight": 1 / 16}
+    found = {name: std / starts[0][name] for name, std in starts[1].items()}
+    assert found == pytest.approx(expected, rel=0.05)
+
+
 def test_rules_and_models_from_checkpoints(tmp_path: Path) -> None:
     """The factor on the logits is in the checkpoint; one without it is refused, as is a sphere."""
     settings = config("mup", 32, 2, model=TIED)
@@ -270,6 +358,15 @@ def test_factors_are_those_of_a_factor_behind_the_module() -> None:
         groups.append({"params": [p.parameter], "lr": 1e-2 / (2 if hidden else 1), "eps": eps})
     by_hand = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
     train_alike((model, optimizer), (behind, by_hand), steps=5)
+
+
+def test_a_fixed_scaling_has_no_trained_value_under_nugpt() -> None:
+    """Only its constant follows the rule; the configuration that a checkpoint records can be read again."""
+    sphere = {"type": "ngpt", "vocab_size": 31, "d_model": 32, "n_layers": 2, "n_heads": 4}
+    settings = config("nugpt", 32, 2, model=sphere | {"s_z": {"kind": "fixed", "init": 3.0}})
+    recorded: Any = initial_model(settings).model.recipe.model
+    assert (recorded.s_z.init, recorded.s_z.scale) == (pytest.approx(3 * 2**0.5), None)
+    assert type(recorded).model_validate(recorded.model_dump()) == recorded
 
 
 def test_nugpt() -> None:

@@ -43,6 +43,29 @@ MAX_ENTRIES = 2**50
 
 
 @dataclass(frozen=True)
+class WidthPowers:
+    """The powers of the model's width that constants of a layer are proportional to; 0: they have no width.
+
+    Rules that transfer settings from one width to another (`zoo.init.transfer`) need them.
+
+    Attributes:
+        input_std: the power of `ParamSpec.input_std`.
+        output_std: the power of `ParamSpec.output_std`.
+        lookups: the power of the constant that a model multiplies the vectors of a table by.
+        logits: the power of the constant that a model multiplies the input of the head by, if the head is the
+            table.
+    """
+
+    input_std: float = 0.0
+    output_std: float = 0.0
+    lookups: float = 0.0
+    logits: float = 0.0
+
+
+NO_POWERS = WidthPowers()
+
+
+@dataclass(frozen=True)
 class ParamSpec:
     """All properties of a parameter that the methods of the three papers depend on.
 
@@ -76,6 +99,7 @@ class ParamSpec:
         clipped: whether the gradient counts in the global norm that clipping limits, and is clipped.
         frozen: whether the parameter is not trained. Set by `Module.freeze` (LoRA, the `freeze` of a run),
             not by layers.
+        powers: which constants of the layer depend on the width of the model.
 
     Raises:
         ValueError: The axes do not match the shape, or a name is repeated or unknown.
@@ -100,6 +124,7 @@ class ParamSpec:
     decays: bool = False
     clipped: bool = True
     frozen: bool = False
+    powers: WidthPowers = NO_POWERS
 
     def __post_init__(self) -> None:
         if len(self.axes) != len(self.shape):

@@ -25,10 +25,12 @@ class EtaOverride(Config):
 
     role: Role = Field(description="the role of the variables")
     axes: tuple[str, ...] = Field((), description="axes that the variables must have, by name")
-    eta: float | None = Field(None, gt=0, description="the new eta")
+    eta: float | None = Field(
+        None, gt=0, description="the new eta of the tensor that the layer computes with"
+    )
     factor: float | None = Field(None, gt=0, description="or: multiply the derived eta")
     per: str | None = Field(
-        None, description="or: (numerator / size)^power of the axis of this name, or of `fan_in`"
+        None, description="or as `eta`: (numerator / size)^power of the axis of this name, or of `fan_in`"
     )
     numerator: float | None = Field(None, gt=0, description="with `per`; null: 1")
     power: float | None = Field(None, gt=0, description="with `per`; null: 1/2")
@@ -53,17 +55,20 @@ class EtaOverride(Config):
     def apply(self, eta: float, spec: ParamSpec) -> float:
         """Return the new value for a derived eta of the declared variable.
 
+        The values of `eta` and `per` are about the tensor that the layer computes with. As for a derived eta,
+        that of a trained tensor is smaller by the factor that a reparameterisation multiplies it by.
+
         Raises:
             ConfigError: The variable has no axis of the name in `per`.
         """
         if self.eta is not None:
-            return self.eta
+            return _of_trained(self.eta, spec)
         if self.per is None:
             return eta * (self.factor or 1.0)
         if self.per != "fan_in":
             _require_axis("per", self.per, spec, "fan_in")
         size = spec.fan_in_size if self.per == "fan_in" else spec.size(self.per)
-        return math.pow((self.numerator or 1.0) / size, self.power or 0.5)
+        return _of_trained(math.pow((self.numerator or 1.0) / size, self.power or 0.5), spec)
 
     def reduced(self, spec: ParamSpec) -> tuple[int, ...] | None:
         """Return the dimensions of the declared variable that share a slot; None: those of the optimizer.
@@ -240,7 +245,11 @@ class Registry(Sequence[Entry]):
 
 def eta(spec: ParamSpec) -> float:
     """Return Amos' scale of the trained tensor: that of the virtual tensor over the factor in front."""
-    value = virtual_eta(spec)
+    return _of_trained(virtual_eta(spec), spec)
+
+
+def _of_trained(value: float, spec: ParamSpec) -> float:
+    """Return the eta of a trained tensor for that of the virtual one; a sphere dictates both."""
     return value if spec.sphere_dim is not None else value / spec.scale
 
 

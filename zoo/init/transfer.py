@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from zoo.config.registry import TRANSFERS, Config
-from zoo.init.schemes import Init, width
+from zoo.init.schemes import Init
 from zoo.spec import Declared, ParamSpec, Role
 from zoo.utils.errors import ConfigError, did_you_mean
 
@@ -76,6 +76,10 @@ class Sizes:
     def outputs(self, spec: ParamSpec) -> float:
         """The ratio of the number of outputs of a matrix, or of entries of a vector."""
         return math.prod(self.axes.get(axis, 1.0) for axis in spec.axes if axis not in spec.fan_in)
+
+    def grown(self, power: float) -> float:
+        """The ratio of a constant that is proportional to a power of the width."""
+        return math.pow(self.axes.get("embed", 1.0), power)
 
     def use(self, spec: ParamSpec, in_block: bool) -> Use:
         """How a parameter grows.
@@ -226,8 +230,11 @@ class Transferred(Init):
         return self.init.position_std(self._base(spec))
 
     def lookup_scale(self, spec: ParamSpec) -> float:
-        """Return the factor at the base size, over the factor that a tied table has on its logits."""
-        return self.init.lookup_scale(self._base(spec)) / self.logits_scale(spec)
+        """Return the factor at the base size, over those that a tied table and the model have grown by."""
+        scale = self.init.lookup_scale(self._base(spec))
+        if spec.tied:
+            scale /= self.logits_scale(spec) * self.ratios.grown(spec.powers.lookups)
+        return scale
 
     def logits_scale(self, spec: ParamSpec) -> float:
         """Return the rule's factor behind the read-out, if that is a tied table; otherwise 1."""
@@ -238,16 +245,19 @@ class Transferred(Init):
         branches = spec.residual_branches
         if self.transfer.branches and branches > 1:
             branches = round(branches / self.ratios.depth)
-        at_base = replace(self.transfer.at_base(spec), residual_branches=branches)
-        if math.isclose(spec.output_std, width(spec) ** -0.5):  # position vectors beside a tied table
-            at_base = replace(at_base, output_std=width(at_base) ** -0.5)
-        return at_base
+        return replace(
+            self.transfer.at_base(spec),
+            residual_branches=branches,
+            input_std=spec.input_std / self.ratios.grown(spec.powers.input_std),
+            output_std=spec.output_std / self.ratios.grown(spec.powers.output_std),
+        )
 
 
 def _mup(spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
     """Adam's factors under muP; the read-out has 1/m behind it.
 
     A tied table is trained as an embedding, with 1/m in front of its logits (the authors' MuSharedReadout).
+    What a model's own constant behind a table has grown by is divided out.
     """
     m = sizes.inputs(spec)
     match sizes.use(spec, in_block):
@@ -256,9 +266,10 @@ def _mup(spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]
         case "read-out":
             return Factors(), 1 / m
         case "table" if spec.tied:
-            return Factors(), 1 / m  # for the logits; the vectors that are looked up are multiplied by m
+            # For the logits; the vectors that are looked up are divided by it, see `Transferred`.
+            return Factors(), 1 / (m * sizes.grown(spec.powers.logits))
         case _:
-            return Factors(), 1.0
+            return Factors(), 1 / sizes.grown(spec.powers.lookups)
 
 
 @TRANSFERS.register

@@ -11,6 +11,7 @@ has its own name.
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Annotated, ClassVar, Literal
 
@@ -31,7 +32,7 @@ from zoo.nn.qk import NoTransform, Rotary
 from zoo.nn.relative import RelativeAttention, ShawAttention
 from zoo.nn.residual import PostNorm
 from zoo.nn.rope import Rope, rotation
-from zoo.spec import Module
+from zoo.spec import Module, WidthPowers
 from zoo.utils.untyped import Json, Kwargs
 
 log = logging.getLogger("zoo")
@@ -202,14 +203,20 @@ class Embeddings(Module):
 
     def __init__(self, c: BERTConfig) -> None:
         super().__init__()
-        std = c.d_model**-0.5
         self.token = Embedding(("vocab", c.vocab_size), c.d_model, tied=True, normalised=True)
-        self.segment = Embedding(("segments", c.n_segments), c.d_model, output_std=std, normalised=True)
+        table = functools.partial(
+            Embedding,
+            width=c.d_model,
+            output_std=c.d_model**-0.5,
+            normalised=True,
+            powers=WidthPowers(output_std=-0.5),
+        )
+        self.segment = table(("segments", c.n_segments))
         self.position: Embedding | None = None
         if isinstance(c.position, AbsolutePositions):
             self.offset = c.position.offset
             rows = ("positions", c.position.length + c.position.offset)
-            self.position = Embedding(rows, c.d_model, output_std=std, normalised=True)
+            self.position = table(rows)
         self.norm = LayerNorm(("embed", c.d_model), c.norm_eps)
         self.dropout = nn.Dropout(c.dropout)
 

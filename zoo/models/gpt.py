@@ -30,7 +30,7 @@ from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP, GatedGELU, SwiGLU
 from zoo.nn.norm import CentredRMSNorm, RMSNorm, RMSNormClass
 from zoo.nn.residual import BranchNorm, PreNorm, SandwichNorm
-from zoo.spec import ScalePair
+from zoo.spec import NO_POWERS, ScalePair, WidthPowers
 
 
 @MODELS.register
@@ -72,6 +72,13 @@ class GPTConfig(RotaryDecoderConfig):
         """The standard deviation of the table's entries, or of the logits if it is tied."""
         return self.d_model**-0.5 if self.scaled_embedding and not self.tied else 1.0
 
+    @property
+    def embedding_powers(self) -> WidthPowers:
+        """How `embedding_std` and the factor of `scaled_embedding` depend on the width."""
+        if not self.scaled_embedding:
+            return NO_POWERS
+        return WidthPowers(output_std=0.0 if self.tied else -0.5, lookups=0.5)
+
     def build(self) -> GPT:
         """The model, uninitialised."""
         return GPT(self)
@@ -112,7 +119,11 @@ class GPT(RotaryDecoder):
         super().__init__()
         self.config: GPTConfig = c
         self.embedding = Embedding(
-            ("vocab", c.vocab_size), c.d_model, output_std=c.embedding_std, tied=c.tied
+            ("vocab", c.vocab_size),
+            c.d_model,
+            output_std=c.embedding_std,
+            tied=c.tied,
+            powers=c.embedding_powers,
         )
         self.embedding_scale = c.d_model**0.5 if c.scaled_embedding else None
         self.blocks = nn.ModuleList(Block(c, i) for i in range(c.n_layers))

@@ -23,7 +23,7 @@ from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP
 from zoo.nn.residual import PreNorm
-from zoo.spec import ScalePair
+from zoo.spec import ScalePair, WidthPowers
 
 
 @MODELS.register
@@ -75,7 +75,8 @@ class GPT2(Decoder):
         # A tied table has the range of the head, and the position vectors added to it match.
         std = c.d_model**-0.5 if c.tied else 1.0
         self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, tied=c.tied)
-        self.position = Embedding(("positions", c.context), c.d_model, output_std=std)
+        powers = WidthPowers(output_std=-0.5 if c.tied else 0.0)
+        self.position = Embedding(("positions", c.context), c.d_model, output_std=std, powers=powers)
         self.blocks = nn.ModuleList(Block(c, i) for i in range(c.n_layers))
         self.norm = LayerNorm(("embed", c.d_model), c.norm_eps)
         self.read_out = LMHead(self.embedding, tied=c.tied, soft_cap=c.soft_cap)

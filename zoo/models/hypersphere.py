@@ -98,7 +98,9 @@ class HypersphereConfig(LanguageModelConfig):
         scale = base_width**-0.5
 
         def start(config: ScalingT, factor: float) -> ScalingT:
-            changes = {"init": float(config.init) * factor, "scale": config.scale or scale}
+            changes = {"init": float(config.init) * factor}
+            if config.trained:
+                changes["scale"] = config.scale or scale
             return config.model_copy(update=changes)
 
         width = self.d_model / base_width

@@ -27,8 +27,11 @@ from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.loss import LossParts, linear_cross_entropy
 from zoo.nn.lstm import LSTM, LSTMState
-from zoo.spec import Module, ParamSpec, Role
+from zoo.spec import Module, ParamSpec, Role, WidthPowers
 from zoo.utils.errors import DataError
+
+STD_POWER = -0.25
+"""The power of the width that the standard deviation of x and h is."""
 
 
 @MODELS.register
@@ -41,7 +44,9 @@ class LSTMConfig(LanguageModelConfig):
     d_model: int = Field(256, gt=0, description="size of the hidden state h and of the embedding")
     d_memory: int = Field(1024, gt=0, description="size of the memory c")
     tied: bool = Field(True, description="use the input embedding as the language model head")
-    forget_bias: float = Field(1.0, description="constant added to the forget gate before the sigmoid")
+    forget_bias: float = Field(
+        1.0, allow_inf_nan=False, description="constant added to the forget gate before the sigmoid"
+    )
     hidden_dropout: float = Field(0.0, ge=0, lt=1, description="dropout of x and h, drawn anew at every step")
     memory_dropout: float = Field(
         0.0, ge=0, lt=1, description="dropout of the projected vector, drawn once per sequence"
@@ -74,7 +79,7 @@ class LSTMConfig(LanguageModelConfig):
     @property
     def std(self) -> float:
         """Standard deviation of x and h."""
-        return float(self.d_model**-0.25)
+        return float(self.d_model**STD_POWER)
 
     def build(self) -> LSTMModel:
         """The model, uninitialised."""
@@ -85,7 +90,8 @@ class BiasedLMHead(LMHead):
     """logits <- E h + b."""
 
     def __init__(self, c: LSTMConfig, embedding: Embedding) -> None:
-        super().__init__(embedding, tied=c.tied, input_std=c.std)
+        powers = WidthPowers(input_std=STD_POWER)
+        super().__init__(embedding, tied=c.tied, input_std=c.std, powers=powers)
         self.param("bias", ParamSpec(Role.BIAS, shape=(c.vocab_size,), axes=("vocab",)))
 
     def forward(self, h: Tensor) -> Tensor:
@@ -136,11 +142,13 @@ class LSTMModel(LanguageModel):
             input_std=c.std,
             output_std=1.0 if c.tied else c.std,
             tied=c.tied,
+            powers=WidthPowers(input_std=STD_POWER, output_std=0.0 if c.tied else STD_POWER),
         )
         self.lstm = LSTM(
             c.d_model,
             c.d_memory,
             std=c.std,
+            std_power=STD_POWER,
             forget_bias=c.forget_bias,
             hidden_dropout=c.hidden_dropout,
             memory_dropout=c.memory_dropout,

@@ -39,7 +39,7 @@ from zoo.nn.positions import CachePosition, visible
 from zoo.nn.qk import NoTransform
 from zoo.nn.relative_bias import RelativeBias
 from zoo.nn.residual import PreNorm
-from zoo.spec import Module
+from zoo.spec import NO_POWERS, Module, WidthPowers
 from zoo.utils.untyped import Kwargs
 
 
@@ -129,7 +129,10 @@ class T5(EncoderDecoder):
         self.config: T5Config = c
         embed = ("embed", c.d_model)
         read_std = c.d_model**-0.5 if c.tied else 1.0
-        self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, input_std=read_std, tied=c.tied)
+        powers = WidthPowers(input_std=-0.5, logits=-0.5) if c.tied else NO_POWERS
+        self.embedding = Embedding(
+            ("vocab", c.vocab_size), c.d_model, input_std=read_std, tied=c.tied, powers=powers
+        )
         self.encoder_bias = RelativeBias(c.n_heads, c.buckets, c.max_distance, both_directions=True)
         self.encoder_blocks = nn.ModuleList(EncoderBlock(c) for _ in range(c.n_layers))
         self.encoder_norm = RMSNorm(embed, c.norm_eps)

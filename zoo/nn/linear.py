@@ -8,7 +8,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from zoo.kernels.matmul import PreparedMatrix, linear
-from zoo.spec import Module, ParamSpec, Role
+from zoo.spec import NO_POWERS, Module, ParamSpec, Role, WidthPowers
 
 
 def matrix(
@@ -23,6 +23,7 @@ def matrix(
     rescaled: bool = False,
     start: float | None = None,
     parts: tuple[tuple[str, int], ...] = (),
+    powers: WidthPowers = NO_POWERS,
 ) -> ParamSpec:
     """Declare a linear kernel in torch's layout, (out, in).
 
@@ -38,6 +39,7 @@ def matrix(
         rescaled: whether a trained scaling multiplies the output next.
         start: the constant that all entries start from; None: random numbers.
         parts: axes that consist of equal parts, and their numbers of parts.
+        powers: which of the constants depend on the width of the model.
 
     Returns:
         The declaration.
@@ -58,6 +60,7 @@ def matrix(
         rescaled=rescaled,
         start=start,
         parts=parts,
+        powers=powers,
     )
 
 
@@ -155,6 +158,7 @@ class Embedding(Matrix):
         sphere: str | None = None,
         normalised: bool = False,
         rescaled: bool = False,
+        powers: WidthPowers = NO_POWERS,
     ) -> None:
         """Create the table.
 
@@ -168,6 +172,7 @@ class Embedding(Matrix):
             normalised: whether the vectors that are looked up are normalised next.
             rescaled: whether a trained scaling multiplies the logits of a tied table, whose vectors are
                 normalised when they are looked up.
+            powers: which of the constants depend on the width of the model.
         """
         super().__init__()
         self.param(
@@ -183,6 +188,7 @@ class Embedding(Matrix):
                 sphere=sphere,
                 normalised=normalised,
                 rescaled=rescaled,
+                powers=powers,
             ),
         )
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from zoo.nn.linear import Embedding, Linear, Matrix, matrix
 from zoo.nn.loss import LossParts, capped, linear_cross_entropy
 from zoo.nn.scaling import Scaling
-from zoo.spec import Module
+from zoo.spec import NO_POWERS, Module, WidthPowers
 
 
 class LMHead(Module):
@@ -23,6 +23,7 @@ class LMHead(Module):
         sphere: str | None = None,
         soft_cap: float | None = None,
         factor: float = 1.0,
+        powers: WidthPowers = NO_POWERS,
     ) -> None:
         """Create the matrix, unless the embedding is tied.
 
@@ -34,6 +35,7 @@ class LMHead(Module):
             sphere: "embed" if the rows of E have unit norm.
             soft_cap: c of logits <- c tanh(logits / c), in float32; None: no cap.
             factor: f, a constant that hidden states are multiplied by.
+            powers: which constants of E depend on the width of the model, unless it is the table.
         """
         super().__init__()
         self.s_z = s_z
@@ -47,7 +49,9 @@ class LMHead(Module):
             spec = embedding.specs["weight"]
             rows, columns = zip(spec.axes, spec.shape, strict=True)
             rescaled = s_z is not None and s_z.fixed is None
-            self.matrix = Linear(matrix(rows, columns, input_std=input_std, sphere=sphere, rescaled=rescaled))
+            self.matrix = Linear(
+                matrix(rows, columns, input_std=input_std, sphere=sphere, rescaled=rescaled, powers=powers)
+            )
 
     @property
     def projection(self) -> Matrix:

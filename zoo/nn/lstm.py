@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from zoo.kernels.matmul import linear
 from zoo.kernels.recurrence import recurrence
-from zoo.spec import Module, ParamSpec, Role
+from zoo.spec import Module, ParamSpec, Role, WidthPowers
 
 MEMORY_STD = 0.29
 """Standard deviation of sigmoid(o) tanh(c) after many steps, if x, h and the gates have the declared standard
@@ -42,6 +42,7 @@ class LSTM(Module):
         d_memory: int,
         *,
         std: float,
+        std_power: float = 0.0,
         forget_bias: float,
         hidden_dropout: float = 0.0,
         memory_dropout: float = 0.0,
@@ -53,6 +54,7 @@ class LSTM(Module):
             d_model: d, size of x and h.
             d_memory: m, size of c.
             std: standard deviation of x, which h should have as well.
+            std_power: the power of the model's width that `std` is proportional to.
             forget_bias: constant that is added to f.
             hidden_dropout: probability of dropping an entry of x or h, at every step anew.
             memory_dropout: probability of dropping an entry of the projected vector; the same entries are
@@ -71,6 +73,7 @@ class LSTM(Module):
                 axes=("gates", "inputs"),
                 fan_in=("inputs",),
                 input_std=std,
+                powers=WidthPowers(input_std=std_power),
             ),
         )
         self.param("bias", ParamSpec(Role.BIAS, shape=(4 * d_memory,), axes=("gates",)))
@@ -83,6 +86,7 @@ class LSTM(Module):
                 fan_in=("memory",),
                 input_std=MEMORY_STD,
                 output_std=std,
+                powers=WidthPowers(output_std=std_power),
                 start=projection_start,
             ),
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from zoo.config.registry import Config
@@ -32,6 +33,24 @@ class ScalingConfig(Config):
         le=1 / LEAST_SCALE,
         description="s_scale: the value the trainable tensor starts at; null: 1/sqrt(d_model) (s_u, s_nu: 1)",
     )
+
+    @model_validator(mode="after")
+    def _can_be_trained(self) -> Self:
+        """Refuse a start of 0, from which the effective value could not move, and a scale of a constant.
+
+        Raises:
+            ValueError: The start is 0 or not finite, or `scale` has no effect.
+        """
+        if self.init != "auto" and not math.isfinite(self.init):
+            raise ValueError(f"init is {self.init}; expected a finite number")
+        if self.trained and self.init == 0:
+            raise ValueError(
+                "init is 0, and the trained value is multiplied by init / scale, so that its gradient would "
+                "always be 0; expected another number"
+            )
+        if not self.trained and self.scale is not None:
+            raise ValueError("`scale` has no effect with kind: fixed, which trains nothing")
+        return self
 
     @property
     def trained(self) -> bool:
@@ -86,7 +105,7 @@ class Scaling(Module):
                     shape=tuple(size for _, size in axes),
                     axes=tuple(name for name, _ in axes),
                     start=start,
-                    target=target / self.factor if target and self.factor else None,
+                    target=abs(target / self.factor) if target and self.factor else None,
                 ),
             )
 

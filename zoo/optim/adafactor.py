@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
@@ -181,6 +181,12 @@ class AdafactorConfig(OptimizerConfig):
     eps_scale: float = Field(1e-3, gt=0, description="lower bound of a parameter's root mean square")
     relative_step: bool = Field(False, description="learning rate at most 1 / sqrt(t) in step t")
     scale_parameter: bool = Field(True, description="learning rate times the parameter's root mean square")
+
+    @model_validator(mode="after")
+    def _bound_is_used(self) -> Self:
+        if not self.scale_parameter and self.eps_scale != type(self).model_fields["eps_scale"].default:
+            raise ValueError("`eps_scale` has no effect with scale_parameter: false")
+        return self
 
     def build(self, entries: Sequence[Entry]) -> Adafactor:
         """The optimizer; each group has the parameters of one learning rate."""

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 from torch.optim import Adam, Optimizer
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.base import Decays, OptimizerConfig, decayed_groups
-from zoo.optim.param_group import ParamGroup
-from zoo.optim.slots import initial_slots
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -66,10 +62,3 @@ class AdamConfig(TwoMoments):
     def update_size(self) -> UpdateSize | None:
         """Entries of an update are of the size of lr; None with an L2 decay, which no rule covers."""
         return None if self.weight_decay else "entry"
-
-
-@initial_slots.register
-def _moments(optimizer: Adam, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
-    """The step count and the two moments, of Adam and of its subclass AdamW."""
-    step = torch.zeros((), dtype=torch.float32, device=parameter.device if group["fused"] else None)
-    return {"step": step, **{slot: torch.zeros_like(parameter) for slot in ("exp_avg", "exp_avg_sq")}}

@@ -30,9 +30,16 @@ class AdamWConfig(TwoMoments):
 
     type: Literal["adamw"] = "adamw"
     betas: tuple[Decay, Decay] = Field((0.9, 0.95), description="decays of the running averages, in [0, 1)")
+    eps: float = Field(
+        1e-8,
+        gt=0,
+        description="added to the root of the second moment; the authors of the cautious form take 1e-6",
+    )
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, times lr")
     cautious: bool = Field(
-        False, description="leave out entries that point against the gradient (arXiv 2411.16085); not fused"
+        False,
+        description="leave out entries that point against the gradient (arXiv 2411.16085); `fused` has no "
+        "effect then",
     )
 
     @model_validator(mode="after")
@@ -49,5 +56,5 @@ class AdamWConfig(TwoMoments):
         """torch's optimizer, or the cautious one."""
         if not self.cautious:
             return super().build(entries)
-        groups = decayed_groups(entries, self.lr, self.weight_decay, self.decays)
+        groups = decayed_groups(entries, self.lr, self.weight_decay, self.decays, self.eps)
         return CautiousAdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps)

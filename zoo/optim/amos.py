@@ -129,8 +129,6 @@ class Amos(ZooOptimizer):
             "foreach": foreach,
             "fused": fused,
         }
-        if clip_value == BY_TARGETS:
-            defaults["targets"] = None
         super().__init__(params, defaults)
 
     @classmethod
@@ -208,6 +206,8 @@ class Amos(ZooOptimizer):
         except ConfigError:
             self.param_groups.pop()
             raise
+        if self.param_groups[-1]["clip_value"] == BY_TARGETS:
+            self.param_groups[-1].setdefault("targets", None)
 
     @property
     def is_gated(self) -> bool:
@@ -252,7 +252,7 @@ class Amos(ZooOptimizer):
         options = {k: group[k] for k in ("lr", "eta", "beta", "clip_value", "extra_l2", "c_coef", "d_coef")}
         options["lr"] = float(options["lr"])
         if group["clip_value"] == BY_TARGETS:
-            options["clip_value"] = _clip_by(group["targets"])
+            options["clip_value"] = _clip_by(group.get("targets"))
         for parameter in group["params"]:
             if parameter.grad is None or not parameter.numel():
                 continue
@@ -282,7 +282,6 @@ class Amos(ZooOptimizer):
         """Restore a `state_dict`.
 
         eta and the shared dimensions are properties of the model: those of a checkpoint have to be the same.
-        The slots keep their precision, whatever the dtype of the parameters is.
 
         Raises:
             CheckpointError: The groups or the slots are not those of this optimizer, or a value is out of
@@ -290,14 +289,6 @@ class Amos(ZooOptimizer):
         """
         groups = self._checked_groups(state_dict)
         super().load_state_dict({**state_dict, "param_groups": groups})
-        saved = [i for group in groups for i in group["params"]]
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        for index, parameter in zip(saved, parameters, strict=True):
-            for name, value in state_dict["state"].get(index, {}).items():
-                if name != "step":  # torch has cast the slots to the dtype of the parameter
-                    self.state[parameter][name] = value.to(
-                        dtype=slot_dtype(parameter), device=parameter.device
-                    )
 
     def _checked_groups(self, state_dict: StateDict) -> list[ParamGroup]:
         """Return the groups of a `state_dict`, with the eta and the dimensions of the model."""

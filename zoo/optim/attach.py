@@ -32,6 +32,9 @@ def attach(optimizer: Optimizer, model: nn.Module) -> None:
     last step. Nothing follows a step that the optimizer skips (`zoo.optim.gate`). Attaching a
     second time changes nothing.
 
+    torch leaves out the hooks of an optimizer when it is copied or pickled. A copy of an optimizer, made
+    together with its model, has to be attached to the copy of the model.
+
     Args:
         optimizer: any optimizer that trains parameters of `model`.
         model: a zoo model or a module that contains some, plain or sharded.

@@ -12,6 +12,8 @@ from torch.optim import Optimizer
 
 from zoo.nn.sphere import project
 from zoo.optim.attach import spheres
+from zoo.spec import Module
+from zoo.utils.errors import ConfigError
 
 
 @runtime_checkable
@@ -31,6 +33,28 @@ def set_training_mode(optimizer: Optimizer) -> None:
         optimizer.train()
 
 
+def check_statistics(optimizer: Optimizer, model: nn.Module) -> None:
+    """Refuse a model that would be evaluated with weights other than those its statistics belong to.
+
+    Args:
+        optimizer: any optimizer.
+        model: the model that it trains.
+
+    Raises:
+        ConfigError: The optimizer evaluates an average of the weights, and the model has running statistics
+            of the activations (batch normalization), which are those of the weights that are trained.
+    """
+    if not isinstance(optimizer, Averaging):
+        return
+    for path, module in model.named_modules():
+        if isinstance(module, Module) and module.averaged_buffers:
+            raise ConfigError(
+                f"optimizer: {type(optimizer).__name__} evaluates an average of the weights, but the running "
+                f"statistics of {path or type(model).__name__} are those of the trained weights; expected "
+                "another optimizer, or a model without batch normalization"
+            )
+
+
 @contextmanager
 def evaluation_weights(optimizer: Optimizer, model: nn.Module) -> Iterator[None]:
     """Within a `with` block, set the parameters to those to evaluate, an average for instance.
@@ -41,10 +65,14 @@ def evaluation_weights(optimizer: Optimizer, model: nn.Module) -> Iterator[None]
     Args:
         optimizer: Any optimizer; for most of them nothing changes.
         model: The model that it trains.
+
+    Raises:
+        ConfigError: See `check_statistics`.
     """
     if not isinstance(optimizer, Averaging):
         yield
         return
+    check_statistics(optimizer, model)
     before = [(p, p.detach().clone()) for group in optimizer.param_groups for p in group["params"]]
     optimizer.eval()
     project((parameter, dim) for _, parameter, dim in spheres(model))

@@ -15,6 +15,7 @@ from zoo.optim.leave_out import left_out_where
 from zoo.optim.optimizer import ZooOptimizer
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.slots import initial_slots
+from zoo.utils.errors import ConfigError
 
 
 class Combined(ZooOptimizer):
@@ -39,6 +40,20 @@ class Combined(ZooOptimizer):
         self.parts = tuple(parts)
         super().__init__([group for part in parts for group in part.param_groups], {})
         self._share()
+
+    def add_param_group(self, param_group: ParamGroup) -> None:
+        """Add a group of a part, which the constructor does.
+
+        Raises:
+            ConfigError: The group belongs to no part, so that nothing would train it.
+        """
+        if not any(group is param_group for part in self.parts for group in part.param_groups):
+            parts = " and ".join(type(part).__name__ for part in self.parts)
+            raise ConfigError(
+                f"add_param_group: an optimizer of the parts {parts} cannot tell which of them is to train "
+                "the group; expected all parameters when it is built"
+            )
+        super().add_param_group(param_group)
 
     def _share(self) -> None:
         """Make this optimizer share the groups and the state of its parts."""

@@ -20,6 +20,7 @@ from zoo.optim.moments import adam_step, advance_moments
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import complete, totals
+from zoo.spec import ParamSpec, Role
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -146,6 +147,11 @@ class AdamWStep:
         )
 
 
+def _never_decays(spec: ParamSpec) -> bool:
+    """Whether a parameter is a gate or a scaling, which the models of MARS' authors do not have."""
+    return spec.role in (Role.GATE, Role.SCALING) and not spec.decays
+
+
 @OPTIMIZERS.register
 class MARSConfig(OptimizerConfig):
     """MARS-AdamW: the difference of two gradients reduces the variance (arXiv 2411.10438)."""
@@ -163,13 +169,20 @@ class MARSConfig(OptimizerConfig):
         (0.9, 0.95), description="decays of the averages of all other parameters"
     )
     weight_decay_1d: float = Field(
-        0.1, ge=0, description="weight decay of all other parameters; the authors' default"
+        0.1,
+        ge=0,
+        description="weight decay of all other parameters but gates and scalings; the authors' default",
     )
 
     def build(self, entries: Sequence[Entry]) -> MARS:
-        """The optimizer; its groups are the parameters of one learning rate."""
+        """The optimizer; its groups are the parameters of one learning rate and the same decays."""
         options = self.model_dump(exclude={"type"})
-        return MARS(grouped(entries, self.lr, lambda entry: {}), **options)
+        decays = {key: options[key] for key in ("weight_decay", "weight_decay_1d")}
+
+        def of_group(entry: Entry) -> ParamGroup:
+            return dict.fromkeys(decays, 0.0) if _never_decays(entry.spec) else decays
+
+        return MARS(grouped(entries, self.lr, of_group), **options)
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
         """The two moments and, for a matrix, the previous gradient."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from zoo.optim.param_group import ParamGroup
 from zoo.spec import ParamSpec, Role
 
 OUTSIDE = frozenset({"vocab", "classes", "image"})
@@ -73,6 +74,16 @@ class MatrixLayout:
 def _divided(shape: Sequence[int], counts: Mapping[int, int]) -> list[int]:
     """The shape in which every split dimension becomes two: the number of parts, and the size of one."""
     return [n for d, size in enumerate(shape) for n in (counts.get(d, 1), size // counts.get(d, 1))]
+
+
+def plain(layout: MatrixLayout) -> ParamGroup:
+    """The entries of a parameter group that describe a layout: tuples of numbers."""
+    return {"rows": layout.rows, "parts": layout.parts}
+
+
+def layout_of(group: ParamGroup) -> MatrixLayout:
+    """The layout that the entries of a parameter group describe."""
+    return MatrixLayout(group["rows"], group["parts"])
 
 
 MATRIX = MatrixLayout()

@@ -22,7 +22,7 @@ from zoo.optim.blocks import blocks, changed_blocks
 from zoo.optim.cautious import agreeing, check_cautious, shares
 from zoo.optim.combined import Combined
 from zoo.optim.gate import left_out
-from zoo.optim.matrices import MATRIX, MatrixLayout, is_hidden
+from zoo.optim.matrices import MATRIX, MatrixLayout, is_hidden, layout_of, plain
 from zoo.optim.moments import decay_weights
 from zoo.optim.newton_schulz import Coefficients, orthogonal
 from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
@@ -116,7 +116,7 @@ class Muon(ZooOptimizer):
             "adjust": adjust,
             "coefficients": coefficients,
             "cautious": cautious,
-            "layout": layout,
+            **plain(layout),
             "dtype": dtype,
             **more,
         }
@@ -126,6 +126,17 @@ class Muon(ZooOptimizer):
                 if parameter.dim() < 2:
                     name, shape = type(self).__name__, tuple(parameter.shape)
                     raise ConfigError(f"{name}: shape {shape}, expected a matrix")
+
+    def add_param_group(self, param_group: ParamGroup) -> None:
+        """Add a group, whose `layout` is kept as plain values."""
+        _with_plain_layout(param_group)
+        super().add_param_group(param_group)
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Restore a pickled or saved state; that of zoo 0.2 has a `layout` in its groups."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            _with_plain_layout(group)
 
     def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """The state of a parameter before its first step: zeros, on its device and sharded as it is."""
@@ -146,7 +157,7 @@ class Muon(ZooOptimizer):
         updates = self.finished(with_whole(averages, work), parameters, groups)
         by_rate: dict[tuple[float, float], list[int]] = defaultdict(list)
         for i, (parameter, group) in enumerate(zip(parameters, groups, strict=True)):
-            rows, columns = group["layout"].split(torch.empty(parameter.shape, device="meta")).shape[1:]
+            rows, columns = layout_of(group).split(torch.empty(parameter.shape, device="meta")).shape[1:]
             lr = float(group["lr"])
             factor = update_factor(rows, columns, group["adjust"])
             by_rate[lr * group["weight_decay"], -lr * factor].append(i)
@@ -182,7 +193,7 @@ class Muon(ZooOptimizer):
 
     def _directions(self, averages: Sequence[Tensor], groups: Sequence[ParamGroup]) -> list[Tensor]:
         """O of whole parameters; all matrices of one shape are orthogonalised together."""
-        split = [group["layout"].split(u) for u, group in zip(averages, groups, strict=True)]
+        split = [layout_of(group).split(u) for u, group in zip(averages, groups, strict=True)]
         alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i, (matrices, group) in enumerate(zip(split, groups, strict=True)):
             shape = tuple(matrices.shape[1:])
@@ -196,7 +207,7 @@ class Muon(ZooOptimizer):
                     self.direction(together, groups[few[0]]), [len(split[i]) for i in few]
                 )
                 for i, matrices in zip(few, directions, strict=True):
-                    by_index[i] = groups[i]["layout"].join(matrices, tuple(averages[i].shape))
+                    by_index[i] = layout_of(groups[i]).join(matrices, tuple(averages[i].shape))
         return [by_index[i] for i in range(len(averages))]
 
     def direction(self, matrices: Tensor, group: ParamGroup) -> Tensor:
@@ -208,6 +219,12 @@ class Muon(ZooOptimizer):
     ) -> list[Tensor]:
         """The updates, computed from this rank's rows of the orthogonal matrices of each parameter."""
         return updates
+
+
+def _with_plain_layout(group: ParamGroup) -> None:
+    """Replace the `layout` of a group by plain values, which ``torch.load`` accepts by default."""
+    if (layout := group.pop("layout", None)) is not None:
+        group.update(plain(layout))
 
 
 def update_factor(rows: int, columns: int, factor: UpdateFactor) -> float:

@@ -14,7 +14,7 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.adamw import AdamWConfig
 from zoo.optim.gate import kept_where, left_out
-from zoo.optim.matrices import is_hidden
+from zoo.optim.matrices import is_hidden, layout_of
 from zoo.optim.muon import Muon, OrthogonalConfig, Rest, UpdateFactor
 from zoo.optim.newton_schulz import orthogonal
 from zoo.optim.param_group import ParamGroup
@@ -65,7 +65,7 @@ class NorMuon(Muon):
 
     def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """A running average of the gradient, and one number per row."""
-        columns = tuple(d for d in range(parameter.dim()) if d not in group["layout"].rows)
+        columns = tuple(d for d in range(parameter.dim()) if d not in layout_of(group).rows)
         second = reduced_like(parameter, columns, slot_dtype(parameter))
         return {**super().slots(parameter, group), "second_momentum_buffer": second}
 
@@ -82,7 +82,7 @@ class NorMuon(Muon):
         before. No matrix has to be whole: ranks exchange one number for each matrix.
         """
         seconds = [self.state[parameter]["second_momentum_buffer"] for parameter in parameters]
-        layouts = [group["layout"].of_rows for group in groups]
+        layouts = [layout_of(group).of_rows for group in groups]
         columns = [
             tuple(d for d in range(parameter.dim()) if d not in layout.rows)
             for parameter, layout in zip(parameters, layouts, strict=True)

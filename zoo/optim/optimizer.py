@@ -9,6 +9,7 @@ from typing import overload
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.optimizer import StateDict
 
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import reduced_like
@@ -49,6 +50,22 @@ class SteppingOptimizer(Optimizer):
         self.update()
         return loss
 
+    def held(self, parameters: Sequence[Tensor], slot: str) -> list[Tensor]:
+        """This rank's rows of a slot of each parameter."""
+        return [local(self.state[parameter][slot]) for parameter in parameters]
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore a `state_dict`; slots keep their precision, whatever the dtype of the parameters is."""
+        super().load_state_dict(state_dict)
+        saved = [index for group in state_dict["param_groups"] for index in group["params"]]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for index, parameter in zip(saved, parameters, strict=True):
+            for slot, value in state_dict["state"].get(index, {}).items():
+                if slot != "step":  # torch has cast all other slots to the dtype of the parameter
+                    self.state[parameter][slot] = value.to(
+                        dtype=slot_dtype(parameter), device=parameter.device
+                    )
+
 
 class ZooOptimizer(SteppingOptimizer):
     """An optimizer whose subclasses define the slots of a parameter as well.
@@ -66,10 +83,6 @@ class ZooOptimizer(SteppingOptimizer):
         if not state:
             state.update(self.slots(parameter, group))
         return state
-
-    def held(self, parameters: Sequence[Tensor], slot: str) -> list[Tensor]:
-        """This rank's rows of a slot of each parameter."""
-        return [local(self.state[parameter][slot]) for parameter in parameters]
 
 
 class CountingOptimizer(ZooOptimizer):

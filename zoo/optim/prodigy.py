@@ -85,9 +85,12 @@ class Prodigy(SteppingOptimizer):
             "growth_rate": math.inf if growth_rate is None else growth_rate,
             "bias_correction": bias_correction,
             "safeguard_warmup": safeguard_warmup,
+            "d": d0,
+            "d_max": d0,
+            "d_numerator": 0.0,
+            "k": 0,
         }
         super().__init__(params, defaults)
-        self.estimate = {"d": d0, "d_max": d0, "d_numerator": 0.0, "k": 0}
 
     def update(self) -> None:
         """Estimate d, then move every parameter that has a gradient.
@@ -98,26 +101,30 @@ class Prodigy(SteppingOptimizer):
         rates = {float(group["lr"]) for group in self.param_groups} - {0.0}
         if len(rates) > 1:
             raise ConfigError(f"Prodigy: groups have different learning rates {sorted(rates)}; expected one")
+        for key, value in vars(self).pop("estimate", {}).items():  # from a checkpoint of zoo 0.2
+            self._set_in_all_groups(key, value)
         group, lr = self.param_groups[0], max(rates, default=0.0)
-        d, d0, (beta1, beta2) = self.estimate["d"], group["d0"], group["betas"]
+        d, d0, (beta1, beta2) = group["d"], group["d0"], group["betas"]
         correction = 1.0
         if group["bias_correction"]:
-            k = self.estimate["k"] + 1
+            k = group["k"] + 1
             correction = math.sqrt(1 - beta2**k) / (1 - beta1**k)
         delta = d * lr * correction
         numerator, denominator, unless = self._sums(d, delta)
         if denominator == 0 or unless:
             return
-        numerator += self.estimate["d_numerator"] * group["beta3"]
+        numerator += group["d_numerator"] * group["beta3"]
         d_hat = group["d_coef"] * numerator / denominator if lr > 0 else d
         if d == d0:
             d = max(d, d_hat)
-        d_max = max(self.estimate["d_max"], d_hat)
+        d_max = max(group["d_max"], d_hat)
         d = min(d_max, d * group["growth_rate"])
-        self.estimate.update(d=d, d_max=d_max, d_numerator=numerator, k=self.estimate["k"] + 1)
+        estimate = {"d": d, "d_max": d_max, "d_numerator": numerator, "k": group["k"] + 1}
+        for key, value in estimate.items():
+            self._set_in_all_groups(key, value)
         for group in self.param_groups:
             parameters = due(group)
-            moments = (self._held(parameters, slot) for slot in ("exp_avg", "exp_avg_sq"))
+            moments = (self.held(parameters, slot) for slot in ("exp_avg", "exp_avg_sq"))
             for theta, m, v in blocks(local_rows(parameters), *moments):
                 if group["weight_decay"]:
                     theta.add_(theta, alpha=-delta * group["weight_decay"])  # 1 - 1e-8 would be 1 in float32
@@ -136,7 +143,7 @@ class Prodigy(SteppingOptimizer):
         group = self.param_groups[0]
         (beta1, beta2), beta3, d0 = group["betas"], group["beta3"], group["d0"]
         products, sizes = totals(parameters), totals(parameters)
-        *changed, starts = (self._held(parameters, slot) for slot in SLOTS)
+        *changed, starts = (self.held(parameters, slot) for slot in SLOTS)
         columns = local_rows(parameters), gradients(parameters), starts, products, sizes
         unless = left_out(self)
         for m, v, s, theta, g, p0, product, size in changed_blocks(unless, changed, *columns):
@@ -159,8 +166,10 @@ class Prodigy(SteppingOptimizer):
             state.update({slot: reduced_like(parameter, (), slot_dtype(parameter)) for slot in SLOTS})
             local(state["p0"]).copy_(local(parameter))
 
-    def _held(self, parameters: Sequence[Tensor], slot: str) -> list[Tensor]:
-        return [local(self.state[parameter][slot]) for parameter in parameters]
+    def _set_in_all_groups(self, key: str, value: float) -> None:
+        """Keep a number of the estimate; torch saves and copies the groups, but no attributes."""
+        for group in self.param_groups:
+            group[key] = value
 
 
 @OPTIMIZERS.register

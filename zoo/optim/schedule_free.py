@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -19,6 +19,7 @@ from zoo.optim.optimizer import SteppingOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
+from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import local
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ class ScheduleFreeAdamW(SteppingOptimizer):
             warmup_steps: steps of linear warm-up.
             r: exponent of the step in the average's weights.
             weight_lr_power: exponent of the largest learning rate in the average's weights.
+
+        Raises:
+            ConfigError: The first of `betas` is not between 0 and 1; x would not follow from y and z.
         """
         defaults = {
             "lr": lr,
@@ -81,6 +85,11 @@ class ScheduleFreeAdamW(SteppingOptimizer):
             "training": True,
         }
         super().__init__(params, defaults)
+        for group in self.param_groups:
+            if not 0 < group["betas"][0] < 1:
+                raise ConfigError(
+                    f"ScheduleFreeAdamW: betas is {group['betas']}; expected a first one in (0, 1)"
+                )
 
     def update(self) -> None:
         """Move every parameter that has a gradient.
@@ -157,7 +166,7 @@ class ScheduleFreeConfig(OptimizerConfig):
     has_own_schedule: ClassVar[bool] = True
 
     type: Literal["schedule_free"] = "schedule_free"
-    betas: tuple[Decay, Decay] = Field(
+    betas: tuple[Annotated[float, Field(gt=0, lt=1)], Decay] = Field(
         (0.9, 0.999), description="interpolation between iterate and average, decay of the second moment"
     )
     eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")

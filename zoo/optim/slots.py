@@ -7,7 +7,7 @@ from functools import singledispatch
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import Adam, AdamW, Optimizer
 
 from zoo.optim.param_group import ParamGroup
 
@@ -29,8 +29,21 @@ def initial_slots(optimizer: Optimizer, parameter: Tensor, group: ParamGroup) ->
     raise TypeError(f"the slots of {type(optimizer).__name__} are not known by name")
 
 
+@initial_slots.register
+def _moments(optimizer: Adam, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+    """The step count and the two moments, of Adam and of its subclass AdamW."""
+    step = torch.zeros((), dtype=torch.float32, device=parameter.device if group["fused"] else None)
+    return {"step": step, **{slot: torch.zeros_like(parameter) for slot in ("exp_avg", "exp_avg_sq")}}
+
+
 def slots_are_known(optimizer: Optimizer) -> bool:
-    """Whether `initial_slots` is implemented for the class of `optimizer`."""
+    """Whether the names of all slots of `optimizer` are known before its first step.
+
+    Adam and AdamW have another slot with `amsgrad`, and a subclass of them may have any.
+    """
+    if isinstance(optimizer, Adam):
+        of_torch = type(optimizer) in (Adam, AdamW)
+        return of_torch and not any(group["amsgrad"] for group in optimizer.param_groups)
     return initial_slots.dispatch(type(optimizer)) is not initial_slots.dispatch(object)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from zoo.optim.averages import Averaging
-from zoo.optim.slots import initial_slots
+from zoo.optim.slots import slots_are_known
 from zoo.spec import MATRICES, declared
 from zoo.utils.errors import ConfigError
 
@@ -42,8 +42,7 @@ def store_in_bfloat16(model: nn.Module, optimizer: Optimizer) -> None:
         ConfigError: The optimizer cannot round stochastically: its slots are not known, or it moves the
             weights between its steps.
     """
-    known = initial_slots.dispatch(type(optimizer)) is not initial_slots.dispatch(object)
-    if not known or isinstance(optimizer, Averaging):
+    if not slots_are_known(optimizer) or isinstance(optimizer, Averaging):
         raise ConfigError(
             f"train.storage bf16: {type(optimizer).__name__} cannot round stochastically; expected an "
             "optimizer of zoo that moves weights in its steps alone, or train.storage fp32"

@@ -16,6 +16,7 @@ from zoo.init import EtaOverride, Registry
 from zoo.init.transfer import Transfer
 from zoo.models import Model
 from zoo.optim.attach import attach
+from zoo.optim.averages import check_statistics
 from zoo.optim.base import OptimizerConfig
 from zoo.optim.foreign import config_class
 from zoo.optim.hyperball import check_under_fixed_norm
@@ -54,8 +55,8 @@ def build_optimizer(
         An optimizer whose groups come from the registry.
 
     Raises:
-        ConfigError: The optimizer or a field is unknown or cannot be used, or an override, a layer decay
-            or measured etas have no effect.
+        ConfigError: The optimizer or a field is unknown or cannot be used for the model, or an override, a
+            layer decay or measured etas have no effect.
     """
     config = _optimizer_config(optimizer, fields)
     _check_declared(model)
@@ -81,6 +82,7 @@ def build_optimizer(
         raise ConfigError(
             f"{location(type(config))}: build returned {kind}; expected a torch.optim.Optimizer"
         )
+    check_statistics(built, model)
     attach(built, model)
     return built
 
