@@ -19,9 +19,11 @@ from zoo.data.dataset import Batch
 from zoo.run.config import load_config
 from zoo.run.train_config import SpikeConfig
 from zoo.train.ahead import BatchesAhead
+from zoo.train.gradients import GradientAverages
 from zoo.train.run import train
 from zoo.train.spikes import Detector, Spike
 from zoo.utils.errors import ConfigError, DivergenceError
+from zoo.utils.run_folder import CheckpointFolder
 
 BAD = 45
 SEEN = ("train.steps=60", "train.spikes.window=20")
@@ -126,6 +128,41 @@ def test_skip_leaves_weights_and_slots_as_they_are(
         before, after, next_ = (read_tensors(f / f"{file}.safetensors")[0] for f in folders)
         assert all(torch.equal(before[name], after[name]) for name in before)
         assert not all(torch.equal(after[name], next_[name]) for name in before)
+
+
+@pytest.mark.parametrize("clip", ["zclip", "adagc"])
+def test_a_step_that_is_left_out_leaves_no_trace_in_what_remembers_gradients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clip: str
+) -> None:
+    """The step is tried and undone to name the culprit; clipping and Assumption 1 must not learn from it."""
+    spoil(monkeypatch)
+    seen = []
+    add = GradientAverages.add
+    monkeypatch.setattr(GradientAverages, "add", lambda self: (seen.append(0), add(self)))
+    changes = [f"train.clip={{type: {clip}}}", "train.checkpoint_every=1", "train.keep_last=20"]
+    changes += ["train.monitor_every=1", "train.diagnose_every=60"]
+    run = train(tiny(tmp_path, *changes, *SEEN, "train.spikes.action=skip")).folder
+    (line,) = of_kind(run, "spike")
+    assert line["action"] == "skip" and line["update_rise"]
+    before, after, next_ = (
+        CheckpointFolder(run / f"checkpoints/step-{step:08d}").read_state()
+        for step in (BAD, BAD + 1, BAD + 2)
+    )
+    assert before["clip"] == after["clip"] != next_["clip"]
+    assert before["spikes"]["usual"] == after["spikes"]["usual"]  # the ratios of a step that moved nothing
+    assert len(seen) == 59
+
+
+def test_batches_that_were_left_out_stay_out_where_spikes_are_no_longer_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = spoil(monkeypatch)
+    settings = "train.spikes={action: rollback, window: 20}"
+    train(tiny(tmp_path, "train.steps=50", settings))
+    for steps in (55, 60):  # the second session starts from a checkpoint of the first
+        train(tiny(tmp_path, f"train.steps={steps}", "train.spikes=null"), resume=True)
+    first, last = BAD + 1, BAD + 1 + 20  # of those after the batches that were left out
+    assert asked[first:] == list(range(first, last))
 
 
 def test_rollback_goes_back_and_leaves_the_batches_out(

@@ -89,7 +89,10 @@ def test_what_is_learned_alone_decides() -> None:
             | {"optimizer": {"type": "schedule_free", "lr": 0.01}, "schedule": "constant"},
             "s_z.init: value 'auto': there is no rule for this optimizer",
         ),
-        (run(64, 4, 1e-2, 9, s_z={"init": "Auto"}), "model.s_z.init: value 'Auto': expected a number or 'auto'"),
+        (
+            run(64, 4, 1e-2, 9, s_z={"init": "Auto"}),
+            "model.s_z.init: value 'Auto': expected a number or 'auto'",
+        ),
         (
             {
                 "model": {

@@ -292,7 +292,8 @@ class _Session:
             self.log.write("size", 1, **sizes(parts))
         if monitor is not None:
             matrices = monitor.measure()
-            self.spikes.set_usual(matrices)
+            if spike is None or spike.action == "log":  # a step that is left out moves nothing
+                self.spikes.set_usual(matrices)
             self.log.write("monitor", self.done, matrices=matrices)
         if spike is not None:
             self.log.write("spike", self.done, **spike.record())
@@ -375,9 +376,11 @@ class _Session:
             parts.stepper.update(result)
             return self.spikes.name_culprit(spike, monitor.measure())
         if result.is_finite:
-            with undone(parts.model, parts.optimizer):
+            memory = parts.stepper.clip.state()
+            with undone(parts.model, parts.optimizer), self.diagnosis.paused():
                 parts.stepper.update(result)
                 spike = self.spikes.name_culprit(spike, monitor.measure())
+            parts.stepper.clip.load(memory)
         parts.optimizer.zero_grad()
         self.checkpoints.finish()  # the run may go back to it
         return self.spikes.leave_out(spike)

@@ -149,11 +149,14 @@ class SpikeControl:
         return replace(spike, action="skip")
 
     def state(self) -> JsonObject:
-        """The entry of a checkpoint's state.json; empty without spike detection."""
-        if self._detector is None:
+        """The entry of a checkpoint's state.json; empty if no spike was ever looked for.
+
+        The batches that a rollback left out stay left out, also where spikes are no longer looked for.
+        """
+        if self._detector is None and self.rollback_state == RollbackState():
             return {}
         known = {"usual": self._usual_ratios, "position": asdict(self.rollback_state)}
-        return {KEY: {**self._detector.state(), **known}}
+        return {KEY: {**({} if self._detector is None else self._detector.state()), **known}}
 
 
 def go_back(rollback: Rollback, run: RunFolder, world: World) -> Start:
