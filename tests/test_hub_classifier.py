@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from zoo import build_model, load_model, save_model, split
 from zoo.data.classification.class_names import read_labels
 from zoo.data.tokenizers.byte import ByteTokenizer
+from zoo.hub.classifier import label_names
 from zoo.hub.export import export, export_model
 from zoo.models import Model
 from zoo.models.classifier import Classifier
@@ -97,6 +98,12 @@ def test_in_and_out(name: str, tmp_path: Path) -> None:
 def model(**changes: Any) -> Model:
     trunk = {"type": "gpt", "vocab_size": 61, "d_model": 32, "n_layers": 2, "n_heads": 4}
     return build_model({"model": {"type": "classifier", "trunk": trunk, "classes": 3} | changes})
+
+
+@pytest.mark.parametrize("given", [5, "bad", ["bad", "good"], {"0": "bad", "2": "good"}, {}])
+def test_names_of_classes_that_are_none(given: Any) -> None:
+    with pytest.raises(CheckpointError, match=r"id2label: .*; expected names for the indices 0, 1, \.\.\."):
+        label_names({"id2label": given})
 
 
 def test_a_classifier_of_zoo(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from zoo.config.yaml import Located
 from zoo.data.corpora import JsonlCorpus, TextCorpus
 from zoo.data.text.prepare import with_text
 from zoo.run.config import load_config
+from zoo.run.job import Job
 from zoo.run.located import located
+from zoo.run.location import configured_run
 from zoo.utils.errors import ConfigError, DataError
 
 YAML = """
@@ -182,3 +184,11 @@ def test_nothing_but_empty_documents(tmp_path: Path) -> None:
     assert config.data is not None
     with pytest.raises(DataError, match="no document has any text"):
         config.data.prepare(config.model)  # type: ignore[arg-type]
+
+
+def test_run_folders_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    changes = ["train.runs_dir=~/mine", "name=a"]
+    assert Job.of(load_config("quickstart-gpt", changes)).folder.path == tmp_path / "home/mine/a"
+    folder = configured_run("quickstart-gpt", changes)
+    assert folder is not None and folder.path == tmp_path / "home/mine/a"

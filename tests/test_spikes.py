@@ -136,9 +136,13 @@ def test_a_step_that_is_left_out_leaves_no_trace_in_what_remembers_gradients(
 ) -> None:
     """The step is tried and undone to name the culprit; clipping and Assumption 1 must not learn from it."""
     spoil(monkeypatch)
-    seen = []
-    add = GradientAverages.add
-    monkeypatch.setattr(GradientAverages, "add", lambda self: (seen.append(0), add(self)))
+    seen, add = [], GradientAverages.add
+
+    def counted(averages: GradientAverages) -> None:
+        seen.append(averages)
+        add(averages)
+
+    monkeypatch.setattr(GradientAverages, "add", counted)
     changes = [f"train.clip={{type: {clip}}}", "train.checkpoint_every=1", "train.keep_last=20"]
     changes += ["train.monitor_every=1", "train.diagnose_every=60"]
     run = train(tiny(tmp_path, *changes, *SEEN, "train.spikes.action=skip")).folder

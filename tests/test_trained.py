@@ -16,6 +16,7 @@ from tiny_runs import tiny
 from torch import nn
 
 from zoo import build_model, load_model, save_model
+from zoo.evaluation.evaluated_model import load_evaluated_model
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.train.run import train
 from zoo.utils.errors import ZooError
@@ -103,6 +104,18 @@ def test_a_folder_of_the_hub_and_its_import(
     text.write_text("the quick brown fox\n" * 5, encoding="utf-8")
     for folder in ("hub", "ours"):
         zoo("eval", tmp_path / folder, "--perplexity", text, "--contexts", "8", "--out", tmp_path / "p.json")
+
+
+def test_a_folder_of_the_hub_and_its_import_are_evaluated_alike(tmp_path: Path) -> None:
+    """The first token and the context are those of config.json, which a file of zoo keeps."""
+    llama(tmp_path / "hub", "byte-level")
+    config = json.loads((tmp_path / "hub/config.json").read_text("utf-8"))
+    config |= {"bos_token_id": 7, "max_position_embeddings": 128}
+    (tmp_path / "hub/config.json").write_text(json.dumps(config), encoding="utf-8")
+    zoo("import", tmp_path / "hub", tmp_path / "ours")
+    for folder in ("hub", "ours"):
+        found = load_evaluated_model(tmp_path / folder, None, torch.device("cpu"))
+        assert (found.start_id, found.context) == (7, 128), folder
 
 
 def test_an_import_replaces_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

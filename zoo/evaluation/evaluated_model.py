@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -18,6 +19,7 @@ from zoo.hub import CONFIG
 from zoo.models import LanguageModel
 from zoo.run.trained import check_together, data_of, tokenizer_of
 from zoo.utils.errors import DataError
+from zoo.utils.untyped import JsonObject
 
 POSITIONS = "max_position_embeddings"
 """The field of a config.json with the context of the model's training."""
@@ -80,8 +82,8 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
             lines = isinstance(data.corpus, TextCorpus) and data.corpus.document == "line"
         elif isinstance(data, InstructionData) and isinstance(data.template, JinjaTemplate):
             template = data.template
-    elif (folder / CONFIG).is_file():
-        hub_config = model.published.get("config", {})
+    elif "config" in model.published:  # a folder of the hub, or its import
+        hub_config = cast(JsonObject, model.published["config"])
         context, bos_id = context or hub_config.get(POSITIONS), hub_config.get("bos_token_id")
         start_id = start_id if bos_id is None else bos_id
         if not isinstance(start_id, int) or not 0 <= start_id < config.vocab_size:

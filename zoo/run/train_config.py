@@ -191,7 +191,8 @@ class TrainConfig(Config):
     )
     runs_dir: Path = Field(
         Path(RUNS),
-        description="where run folders are made; a relative path starts at the working directory",
+        description="where run folders are made; a relative path starts at the working directory, and ~ is "
+        "the home folder",
     )
 
     def examples_at_once(self, ranks: int) -> int:
