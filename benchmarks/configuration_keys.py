@@ -97,41 +97,44 @@ class Page:
 PAGES = {
     "run.md": Page(
         "Keys of a run",
-        "What `zoo train FILE` reads. A component, such as `optimizer`, is a mapping with a key `type`, or its type "
-        "alone: `init: he` is `init: {type: he}`. Any key can be changed on the command line, `optimizer.lr=1e-3`, and "
-        "`zoo schema` writes the same as a JSON schema, with which [editors](../../terminal.md#editors) complete keys. "
-        "Unknown keys and impossible values are errors that name the file and the line.\n\n"
-        "The other pages: [models](models.md), [methods](methods.md) (initialisations, reparameterisations, constraints, "
-        "optimizers, schedules, transfer rules), [data](data.md), [training](train.md), [sweep files](sweep.md).",
+        "What `zoo train FILE` reads. A component, such as `optimizer`, is a mapping with a key `type`, or "
+        "its type alone: `init: he` is `init: {type: he}`. Any key can be changed on the command line, "
+        "`optimizer.lr=1e-3`, and `zoo schema` writes the same as a JSON schema, with which "
+        "[editors](../../terminal.md#editors) complete keys. Unknown keys and impossible values are errors "
+        "that name the file and the line.\n\nThe other pages: [models](models.md), [methods](methods.md) "
+        "(initialisations, reparameterisations, constraints, optimizers, schedules, transfer rules), "
+        "[data](data.md), [training](train.md), [sweep files](sweep.md).",
         (RunConfig,),
         {RunConfig: "The file"},
     ),
     "models.md": Page(
         "Keys of models",
-        "`model: {type: gpt, ...}` builds a model of these sizes; `model: {from: PATH}` takes the type, the sizes and the "
-        "weights of a checkpoint, and other keys beside `from` change what the checkpoint says, see "
-        "[fine-tuning](../../fine-tuning.md).",
+        "`model: {type: gpt, ...}` builds a model of these sizes; `model: {from: PATH}` takes the type, "
+        "the sizes and the weights of a checkpoint, and other keys beside `from` change what the "
+        "checkpoint says, see [fine-tuning](../../fine-tuning.md).",
         (MODELS,),
         {ScalingConfig: "scalings of nGPT"},
     ),
     "methods.md": Page(
         "Keys of methods",
-        "How a model is initialised, reparameterised and updated. The pages [optimizers](../../optimizers.md), "
-        "[methods after the three papers](../../methods.md) and [settings that fit another size](../../transfer.md) say "
-        "when to use which. Besides the types that are listed here, an optimizer's `type` may be the path of any class, "
-        "`torch.optim.RMSprop` or `mine.py:Lion`, whose arguments are then the keys.",
+        "How a model is initialised, reparameterised and updated. The pages "
+        "[optimizers](../../optimizers.md), [methods after the three papers](../../methods.md) and "
+        "[settings that fit another size](../../transfer.md) say when to use which. Besides the types that "
+        "are listed here, an optimizer's `type` may be the path of any class, `torch.optim.RMSprop` or "
+        "`mine.py:Lion`, whose arguments are then the keys.",
         (INITS, REPARAMS, CONSTRAINTS, OPTIMIZERS, SCHEDULES, TRANSFERS),
     ),
     "data.md": Page(
         "Keys of data",
-        "`data` selects what is read and how examples are made of it; [data and objectives](../../data.md) explains it "
-        "with examples.",
+        "`data` selects what is read and how examples are made of it; [data and objectives](../../data.md) "
+        "explains it with examples.",
         (DATASETS, CORPORA, TOKENIZERS, OBJECTIVES, TEMPLATES),
     ),
     "train.md": Page(
         "Keys of training",
-        "Length, batch, precision, device, evaluation, logging and checkpoints. [Speed and memory](../../speed.md) says "
-        "what the settings of precision, compilation and recomputation gain and cost.",
+        "Length, batch, precision, device, evaluation, logging and checkpoints. [Speed and "
+        "memory](../../speed.md) says what the settings of precision, compilation and recomputation gain "
+        "and cost.",
         (TrainConfig, CLIPS, LOGGERS),
         {TrainConfig: "train"},
     ),
@@ -177,9 +180,10 @@ class Keys:
         self.sections: dict[type[Config], Section] = {}
         for page, about in PAGES.items():
             for root in about.roots:
-                for name, cls in own_choices(root).items() if isinstance(root, Kind) else ():
-                    self._add(page, f"{key_of(root)}: {name}", cls)
-                if not isinstance(root, Kind):
+                if isinstance(root, Kind):
+                    for name, cls in own_choices(root).items():
+                        self._add(page, f"{key_of(root)}: {name}", cls)
+                else:
                     self._add(page, about.names[root], root)
         for cls, section in list(self.sections.items()):
             self._add_nested(section.page, cls)
