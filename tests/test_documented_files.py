@@ -1,4 +1,4 @@
-"""Every file of a run and every key of metrics.jsonl is in docs/run-folders.md; commands of other pages work."""
+"""docs/run-folders.md has every file of a run and every key of metrics.jsonl; commands of other pages work."""
 
 import re
 from collections.abc import Iterator
