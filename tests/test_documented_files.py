@@ -1,4 +1,4 @@
-"""docs/run-folders.md has every file of a run and every key of metrics.jsonl; commands of other pages work."""
+"""docs/run-folders.md has every file of a run and every key of its metrics; commands of other pages work."""
 
 import re
 from collections.abc import Iterator
