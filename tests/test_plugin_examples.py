@@ -14,7 +14,7 @@ from command_line import zoo
 from pages import DOCS
 from tiny_runs import ROOT, assert_same
 
-from zoo import BatchSpec, build_model, load_plugin
+from zoo import BatchSpec, build_model, build_optimizer, load_plugin
 from zoo.config.registry import INITS, REPARAMS
 from zoo.data.objectives import Causal
 from zoo.data.tokens import TokenFile
@@ -81,6 +81,24 @@ def test_the_reparameterisation_starts_as_the_init_says() -> None:
     gates = {name for name, _ in scaled.named_parameters()} - {name for name, _ in plain.named_parameters()}
     assert len(gates) == 2 * SIZES["n_layers"]
     assert REPARAMS["branch-scale"]().start == pytest.approx(scaled.get_parameter(gates.pop()).item())
+
+
+def test_the_transfer_rule_lowers_the_rates_of_hidden_matrices(tmp_path: Path) -> None:
+    """At twice the base width; a run trains and resumes with it, and explains it."""
+    plugin = EXAMPLES / "transfer.py"
+    load_plugin(plugin)
+    base = {"embed": 64, "heads": 64, "kv_heads": 64, "mlp": 256}
+    transfer = load_config({"transfer": {"type": "root-width", "base": base}}).transfer
+    model = build_model("gpt", **SIZES)
+    optimizer = build_optimizer(model, "adamw", lr=0.01, transfer=transfer)
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    for name, parameter in model.named_parameters():
+        is_hidden = "blocks" in name and parameter.ndim == 2
+        assert rates[id(parameter)] == pytest.approx(0.01 / math.sqrt(2) if is_hidden else 0.01), name
+    rule = "transfer={type: root-width, base: {embed: 16, heads: 16, kv_heads: 16, mlp: 64}}"
+    zoo("train", "gpt-tiny", "--plugin", plugin, rule, f"train.runs_dir={tmp_path}", *SETTINGS)
+    zoo("train", tmp_path / "gpt-tiny", "--plugin", plugin, "--resume", "train.steps=7")
+    assert [record.name for record in load_config(tmp_path / "gpt-tiny").plugins] == ["transfer.py"]
 
 
 def test_the_corpus_is_a_column(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from zoo.config.registry import SCHEDULES as SCHEDULES
     from zoo.config.registry import TEMPLATES as TEMPLATES
     from zoo.config.registry import TOKENIZERS as TOKENIZERS
+    from zoo.config.registry import TRANSFERS as TRANSFERS
     from zoo.config.registry import Config as Config
     from zoo.data.corpora.base import CorpusConfig as CorpusConfig
     from zoo.data.corpora.base import Document as Document
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from zoo.init.registry import Entry as Entry
     from zoo.init.registry import Registry as Registry
     from zoo.init.schemes import Init as Init
+    from zoo.init.transfer import Transfer as Transfer
     from zoo.models.base import Model as Model
     from zoo.models.base import ModelConfig as ModelConfig
     from zoo.models.language_model import LanguageModel as LanguageModel
@@ -81,7 +83,7 @@ _names, __getattr__ = lazy_names(
         "zoo.checkpoint.model": "load_model save_model",
         "zoo.config.plugins": "load_plugin",
         "zoo.config.registry": "CLIPS CONSTRAINTS CORPORA DATASETS INITS LOGGERS MODELS OBJECTIVES "
-        "OPTIMIZERS REPARAMS SCHEDULES TEMPLATES TOKENIZERS Config",
+        "OPTIMIZERS REPARAMS SCHEDULES TEMPLATES TOKENIZERS TRANSFERS Config",
         "zoo.data.corpora.base": "CorpusConfig Document FileCorpus SourceFile",
         "zoo.data.dataset": "Batch BatchSpec DataConfig Dataset",
         "zoo.data.instructions.template": "MarkerTemplate Template",
@@ -89,6 +91,7 @@ _names, __getattr__ = lazy_names(
         "zoo.data.tokenizers.base": "Tokenizer TokenizerConfig",
         "zoo.init.registry": "Entry Registry",
         "zoo.init.schemes": "Init",
+        "zoo.init.transfer": "Transfer",
         "zoo.models.base": "Model ModelConfig",
         "zoo.models.language_model": "LanguageModel LanguageModelConfig",
         "zoo.optim.amos": "Amos",

@@ -1,7 +1,8 @@
 """metrics.jsonl: one JSON object per line, appended while training, cut back when a run resumes.
 
-Every line has `kind` (size, train, validation, monitor, diagnose) and `step`, the number of optimizer steps
-done. Values that a second run does not reproduce are under `timing`; all others are equal bit for bit.
+Every line has `kind` (size, train, validation, monitor, diagnose, spike) and `step`, the number of optimizer
+steps done; docs/run-folders.md lists the other keys. Values that a second run does not reproduce are under
+`timing`; all others are equal bit for bit.
 """
 
 from __future__ import annotations
