@@ -168,6 +168,10 @@ def main() -> None:
     given = options.parse_args()
     if given.rates and (given.models or given.blocks):
         options.error("--models and --blocks have no effect beside --rates")
+    if given.blocks and DEPTH.name not in given.axes:
+        options.error("--blocks has no effect without the axis depth")
+    if given.factor < 2:
+        options.error(f"--factor: value {given.factor}: expected a whole number of at least 2")
     axes = [axis for axis in (WIDTH, DEPTH) if axis.name in given.axes]
     lines = (
         rates_table(axes, given.factor)

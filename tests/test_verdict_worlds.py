@@ -841,6 +841,56 @@ def test_a_size_above_the_only_one_judged_is_named() -> None:
     )
 
 
+def test_one_seed_without_a_line_has_no_interval() -> None:
+    """Below four sizes nothing lends its noise to a size with one seed."""
+    runs = world([1.2, 1.2], tau=0.02, sizes=SIZES[:2])
+    for size, rest in (
+        (SIZES[0], "there is no interval"),
+        (SIZES[1], "the largest size, which is judged, has neither an interval nor a word"),
+    ):
+        table = RunTable(tuple(run for run in runs if run.seed == 0 or run.size != size))
+        told = [w for w in judge(table, "a")["b"].warnings if w.startswith("one seed at")]
+        assert told == [f"one seed at {size / 1e6:.0f}M: {rest}"]
+
+
+def test_a_disagreement_that_is_not_seen_is_not_told() -> None:
+    """Of two sides with the same losses only one has a trend, which takes up what the law does not fit."""
+    ours = [run for run in world([1.0] * 5) if run.variant == "a"]
+    bent = [
+        replace(run, loss=run.loss + 0.02 * (run.size / 1e6) ** 0.15 / math.log(run.tokens / 1e6))
+        for run in ours
+    ]
+    found = judge(RunTable((*bent, *(replace(run, variant="b") for run in bent))), "a")["b"]
+    assert found.measured.law is not None
+    assert 1e-3 < abs(found.measured.law.ln_c) < 0.005
+    assert not any("law and line disagree" in warning for warning in found.warnings)
+
+
+def with_rates(sizes: Sequence[float], *names: str) -> list[FinishedRun]:
+    """Runs with three rates of a tuning seed, then three budgets and seeds at the best of them."""
+    return [
+        FinishedRun(name, n, t, s, loss(n, t) + 0.1 * math.log(rate / 1e-3) ** 2, rate)
+        for name in names
+        for n in sizes
+        for t, s, rate in (
+            *((BUDGETS[1], 9, rate) for rate in (5e-4, 1e-3, 2e-3)),
+            *((t, s, 1e-3) for t in BUDGETS for s in range(3)),
+        )
+    ]
+
+
+def test_the_baseline_has_its_rates_at_every_size_that_any_variant_has(tmp_path: Path) -> None:
+    runs = (*with_rates(SIZES, "a", "w"), *with_rates(SIZES[:4], "v"))
+    judged = judge(RunTable(runs), "a")
+    (rates,) = (table for table in tables(dict(sorted(judged.items())), "a") if table.key == "tuning")
+    assert [row[1] for row in rates.rows if row[0] == "a"] == list(SIZES)
+    assert [row[1] for row in rates.rows if row[0] == "v"] == list(SIZES[:4])
+    for count, named in ((5, True), (1, False)):
+        table = RunTable(tuple(with_rates(SIZES[:count], "a", "w")))
+        write_ladder(judge(table, "a"), "a", tmp_path, margin=None, alpha=0.05, title="rates")
+        assert ("Last: that rate over the size" in (tmp_path / "report.md").read_text("utf-8")) == named
+
+
 def test_sides_that_are_the_same_have_a_law_that_agrees() -> None:
     warnings = judge(RunTable(tuple(world([1.0] * 5))), "a")["b"].warnings
     assert not any("law and line disagree" in warning for warning in warnings)

@@ -34,6 +34,8 @@ MOST_TICKS = 7
 APART = 1.4
 """Smallest factor between neighbouring rates whose ticks have room beside each other."""
 LOSS = "final validation loss, nats"
+CHOSEN = "chosen rates"
+"""The view of the rates of the comparison over the sizes."""
 
 
 def ladder_plots(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Iterator[Plot]:
@@ -62,7 +64,8 @@ def ladder_plots(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Iterato
             "Tuning of the learning rate",
             rates,
             "Points: mean loss of every rate that was tried; line: the parabola through the best one and its "
-            "neighbours; arrow: to the rate of the comparison. Last: that rate over the size."
+            "neighbours; arrow: to the rate of the comparison."
+            + " Last: that rate over the size." * (rates[-1].name == CHOSEN)
             + " Of random points the parabola is fitted by least squares." * any(s.drawn for s in tuned)
             + " Rates that were tried at another value of the second key are not drawn."
             * any(s.second_tried and not s.drawn for s in tuned),
@@ -219,9 +222,7 @@ def _rate_views(sides: Mapping[str, Mapping[float, TunedSize]]) -> list[View]:
             if len(rates := {n: side.rate for n, side in sorted(of_side.items()) if side.rate is not None})
             > 1
         ]
-        views.append(
-            View("chosen rates", "parameters", "learning rate", chosen, log_x=True, log_y=True, ticks=sizes)
-        )
+        views.append(View(CHOSEN, "parameters", "learning rate", chosen, log_x=True, log_y=True, ticks=sizes))
     return views
 
 

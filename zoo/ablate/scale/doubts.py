@@ -23,8 +23,6 @@ SAME_RATIO = 4.0
 """Factor between tokens per parameter at different sizes above which the change is reported."""
 SAME_STEP = 0.05
 """Difference of the logarithms of two factors between neighbouring rates below which they count as equal."""
-SAME_FACTOR = 1e-3
-"""Difference of ln c below which law and line count as equal, however narrow their intervals are."""
 NOISY = 0.07
 """Standard deviation of a run, in ln tokens, above which one run per rate is too few even for a parabola."""
 FALSE_ALARMS = (
@@ -115,7 +113,13 @@ def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
         )
         yield f"one seed at every size: the seeds' noise is not known, {rest}"
     elif single := [size.params for size in usable if size.se is None]:
-        yield f"one seed at {_listed(single)}: the seeds' noise is taken from the other sizes"
+        if measurement.line is not None:
+            rest = "the seeds' noise is taken from the other sizes"
+        elif usable[-1].se is None:
+            rest = "the largest size, which is judged, has neither an interval nor a word"
+        else:
+            rest = "there is no interval"
+        yield f"one seed at {_listed(single)}: {rest}"
     for k, name in enumerate(("the baseline", measurement.name)):
         if copies := [n for n, pair in measurement.pairs.items() if _is_copied(pair.sides[k])]:
             yield (
@@ -282,11 +286,9 @@ def _law(measurement: VariantMeasurement) -> Iterator[str]:
     if line is None or law is None:
         return
     largest = line.largest
-    if abs(law.ln_c - largest.estimate) > max(largest.half95, law.half95 or 0.0, SAME_FACTOR):
-        yield (
-            f"law and line disagree at the largest size: {math.exp(law.ln_c):.2f} x and "
-            f"{math.exp(largest.estimate):.2f} x"
-        )
+    of_law, of_line = (f"{math.exp(value):.2f} x" for value in (law.ln_c, largest.estimate))
+    if of_law != of_line and abs(law.ln_c - largest.estimate) > max(largest.half95, law.half95 or 0.0):
+        yield f"law and line disagree at the largest size: {of_law} and {of_line}"
     if _drifts(measurement, line):
         yield "the factor depends on the budget: the drift excludes 0"
     middle, end = line.middle, largest

@@ -33,28 +33,25 @@ def tuning_table(measured: Mapping[str, VariantMeasurement], baseline: str) -> T
         Column("problem", align_right=False),
     ]
     rows: list[list[object]] = []
-    for name, measurement in measured.items():
-        # The baseline's rows are the same for every variant.
-        for k, side_name in enumerate((baseline, name)):
-            for params, pair in measurement.pairs.items() if k or name == next(iter(measured)) else ():
-                side = pair.sides[k]
-                if side.rate is None:
-                    continue
-                parabola = side.parabola
-                rows.append(
-                    [
-                        side_name,
-                        params,
-                        side.rate,
-                        _values(side.tried),
-                        *([side.second_key, _values(side.second_tried)] if two_keys else []),
-                        side.tuning_runs,
-                        _share_near_best(measurement, params, side),
-                        parabola and math.exp(parabola.ln_rate),
-                        parabola and parabola.curvature,
-                        side.problem,
-                    ]
-                )
+    for name, of_size in _sides(measured, baseline).items():
+        for params, (measurement, side) in sorted(of_size.items()):
+            if side.rate is None:
+                continue
+            parabola = side.parabola
+            rows.append(
+                [
+                    name,
+                    params,
+                    side.rate,
+                    _values(side.tried),
+                    *([side.second_key, _values(side.second_tried)] if two_keys else []),
+                    side.tuning_runs,
+                    _share_near_best(measurement, params, side),
+                    parabola and math.exp(parabola.ln_rate),
+                    parabola and parabola.curvature,
+                    side.problem,
+                ]
+            )
     note = (
         "Rate: that of the comparison. Vertex: of the parabola through the best rate and its neighbours; "
         "curvature: in nats per (ln rate) squared. "
@@ -64,6 +61,18 @@ def tuning_table(measured: Mapping[str, VariantMeasurement], baseline: str) -> T
         * two_keys
     )
     return Table("tuning", "Learning rates", columns, rows, note)
+
+
+def _sides(
+    measured: Mapping[str, VariantMeasurement], baseline: str
+) -> dict[str, dict[float, tuple[VariantMeasurement, TunedSize]]]:
+    """Every side by its name and size, with the first measurement that it is a part of."""
+    sides: dict[str, dict[float, tuple[VariantMeasurement, TunedSize]]] = {}
+    for variant, measurement in measured.items():
+        for params, pair in measurement.pairs.items():
+            for name, side in zip((baseline, variant), pair.sides, strict=True):
+                sides.setdefault(name, {}).setdefault(params, (measurement, side))
+    return sides
 
 
 def _values(tried: Mapping[float, float]) -> str:
