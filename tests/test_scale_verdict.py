@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from scipy import stats
 
 from zoo.ablate.scale.chain import claims
 from zoo.ablate.scale.document import VerdictDocument, document
+from zoo.ablate.scale.doubts import doubts
 from zoo.ablate.scale.items import ItemScores, compare_items
 from zoo.ablate.scale.law import fit_law
 from zoo.ablate.scale.line import Line, back_test
@@ -27,10 +29,12 @@ from zoo.ablate.scale.looks import (
 from zoo.ablate.scale.presentation import sentences
 from zoo.ablate.scale.runs import FinishedRun, RunTable, cells, read_runs
 from zoo.ablate.scale.samples import read_samples
+from zoo.ablate.scale.size_looks import values_of_looks
 from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.scale.speeds import Speeds
 from zoo.ablate.scale.speedup import SizeSpeedup, size_speedup
 from zoo.ablate.scale.tuning import at_border, extension, tuning_gap, vertex
+from zoo.ablate.scale.tuning_table import tuning_table
 from zoo.ablate.scale.verdict import judge
 from zoo.commands.cli import main
 from zoo.utils.errors import DataError
@@ -152,6 +156,40 @@ def test_critical_values_of_several_looks() -> None:
     assert anytime_value(3) == math.inf
     anytime = [anytime_value(n) for n in range(4, 11)]
     assert anytime == pytest.approx([7.21, 5.36, 4.73, 4.40, 4.20, 4.07, 3.97], abs=0.006)
+
+
+def misses_at_some_look(sizes: list[float], studies: int = 200_000) -> list[float]:
+    """How often an interval misses 0 although nothing differs: in the middle, at the largest size, the slope.
+
+    By least squares with another noise than that of the critical values.
+    """
+    noise = np.random.default_rng(7).standard_normal((studies, len(sizes)))
+    missed = np.zeros((3, studies), dtype=bool)
+    for count, critical in enumerate(values_of_looks(sizes, 0.05), 4):
+        x = np.log(sizes[:count])
+        design = np.stack([np.ones(count), x - x.mean()], 1)
+        (fit, residuals, *_) = np.linalg.lstsq(design, noise[:, :count].T, rcond=None)
+        inverse = np.linalg.inv(design.T @ design)
+        for k, weights in enumerate(np.array([[1, 0], [1, x[-1] - x.mean()], [0, 1]])):
+            se = np.sqrt(residuals / (count - 2) * (weights @ inverse @ weights))
+            missed[k] |= abs(weights @ fit) > critical * se
+    return [float(share) for share in missed.mean(1)]
+
+
+def test_the_page_says_how_often_intervals_miss_at_looks_at_added_sizes() -> None:
+    page = " ".join((ROOT / "docs/verdict-across-scale.md").read_text().split())
+    number = r"(\.\d{3})"
+    said = re.search(
+        rf"misses at some look is {number} in the middle, {number} at the largest size and {number} of the "
+        rf"slope with the five sizes of Q1, and {number}, {number} and {number} with eight sizes",
+        page,
+    )
+    assert said is not None
+    stated = list(map(float, said.groups()))
+    q1 = sorted({run.size for run in read_runs(ROOT / "docs/results/scale/q1.csv").runs})
+    assert len(q1) == 5
+    assert misses_at_some_look(q1) == pytest.approx(stated[:3], abs=0.0015)
+    assert misses_at_some_look([1e5 * 2**k for k in range(8)]) == pytest.approx(stated[3:], abs=0.0015)
 
 
 def test_the_gap_of_tuning_shrinks_with_a_parabola() -> None:
@@ -620,6 +658,55 @@ def test_fewer_than_four_sizes_have_no_line() -> None:
     found = judge(RunTable(runs), "adamw")["muon"]
     assert found.line is None
     assert any("no line is drawn below 4" in sentence for sentence in found.warnings)
+
+
+def test_without_a_line_a_single_seed_leaves_its_size_without_an_interval() -> None:
+    """And the largest size without a word; the other size's noise is not taken, as it is on a line."""
+    sizes = {run.size for run in worked_runs()}
+    two = {size: [run for run in worked_runs() if run.size == size] for size in sorted(sizes)[:2]}
+    small, large = two
+    at_large = "without a line there is no interval and, because the largest size is one of them, no word"
+    for single, told in ((large, at_large), (small, "without a line there is no interval")):
+        runs = tuple(
+            run for size, of_size in two.items() for run in of_size if size != single or not run.seed
+        )
+        found = judge(RunTable(runs), "adamw")["muon"]
+        (sentence,) = [warning for warning in found.warnings if warning.startswith("one seed at")]
+        assert sentence.endswith(f": {told}")
+        (size,) = [size for size in found.measured.usable if size.params == single]
+        assert size.se is None
+        assert (found.word == "undecided") or single == small
+    on_line = tuple(run for run in worked_runs() if run.size != small or not run.seed)
+    warnings = judge(RunTable(on_line), "adamw")["muon"].warnings
+    assert any("the seeds' noise is taken from the other sizes" in warning for warning in warnings)
+
+
+def test_law_and_line_disagree_only_if_their_factors_differ_as_they_are_written() -> None:
+    """A side with the baseline's losses has no noise, so that a thousandth lies beyond every interval."""
+    same = [replace(run, variant="copy") for run in worked_runs() if run.variant == "adamw"]
+    table = RunTable((*(run for run in worked_runs() if run.variant == "adamw"), *same))
+    copied = judge(table, "adamw")["copy"].measured
+    assert copied.law is not None
+    for factor, told in (
+        (1.003, []),
+        (1.02, ["law and line disagree at the largest size: 1.02 x and 1.00 x"]),
+    ):
+        law = replace(copied, law=replace(copied.law, ln_c=math.log(factor), half95=0.0))
+        assert [sentence for sentence in doubts(law) if "disagree" in sentence] == told
+
+
+def test_the_baseline_has_its_rates_at_sizes_of_any_variant() -> None:
+    muon = [run for run in worked_runs() if run.variant == "muon"]
+    largest = max(run.size for run in muon)
+    runs = [replace(run, rate=1e-3) for run in worked_runs() if run.variant == "adamw"]
+    runs += [replace(run, rate=1e-3, variant="few") for run in muon if run.size < largest]
+    runs += [replace(run, rate=1e-3) for run in muon]
+    found = {name: verdict.measured for name, verdict in judge(RunTable(tuple(runs)), "adamw").items()}
+    assert list(found) == ["few", "muon"]
+    rows = [tuple(row[:2]) for row in tuning_table(found, "adamw").rows]
+    sizes = sorted({run.size for run in muon})
+    expected = [(name, size) for name in ("adamw", "few", "muon") for size in sizes]
+    assert rows == [row for row in expected if row != ("few", largest)]
 
 
 def test_one_seed_at_every_size_leaves_the_scatter() -> None:

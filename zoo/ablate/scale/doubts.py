@@ -113,13 +113,21 @@ def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
         )
         yield f"one seed at every size: the seeds' noise is not known, {rest}"
     elif single := [size.params for size in usable if size.se is None]:
-        yield f"one seed at {_listed(single)}: the seeds' noise is taken from the other sizes"
+        yield f"one seed at {_listed(single)}: {_without_noise(measurement, single)}"
     for k, name in enumerate(("the baseline", measurement.name)):
         if copies := [n for n, pair in measurement.pairs.items() if _is_copied(pair.sides[k])]:
             yield (
                 f"{name}: all seeds have the same losses, at {_listed(copies)}: the noise of seeds is not "
                 "measured; expected runs that differ, and not one run under several seeds"
             )
+
+
+def _without_noise(measurement: VariantMeasurement, single: Sequence[float]) -> str:
+    """What the single seed of some sizes means, while other sizes have several."""
+    if measurement.line is not None:
+        return "the seeds' noise is taken from the other sizes"
+    word = " and, because the largest size is one of them, no word"
+    return "without a line there is no interval" + word * (measurement.usable[-1].params in single)
 
 
 def _same_losses(measurement: VariantMeasurement) -> Iterator[str]:
@@ -280,11 +288,10 @@ def _law(measurement: VariantMeasurement) -> Iterator[str]:
     if line is None or law is None:
         return
     largest = line.largest
-    if abs(law.ln_c - largest.estimate) > max(largest.half95, law.half95 or 0.0, SAME_FACTOR):
-        yield (
-            f"law and line disagree at the largest size: {math.exp(law.ln_c):.2f} x and "
-            f"{math.exp(largest.estimate):.2f} x"
-        )
+    of_law, of_line = (f"{math.exp(value):.2f} x" for value in (law.ln_c, largest.estimate))
+    apart = abs(law.ln_c - largest.estimate) > max(largest.half95, law.half95 or 0.0, SAME_FACTOR)
+    if apart and of_law != of_line:
+        yield f"law and line disagree at the largest size: {of_law} and {of_line}"
     if _drifts(measurement, line):
         yield "the factor depends on the budget: the drift excludes 0"
     middle, end = line.middle, largest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from zoo.ablate.scale.measure import VariantMeasurement
 from zoo.ablate.scale.runs import format_count
@@ -33,28 +33,24 @@ def tuning_table(measured: Mapping[str, VariantMeasurement], baseline: str) -> T
         Column("problem", align_right=False),
     ]
     rows: list[list[object]] = []
-    for name, measurement in measured.items():
-        # The baseline's rows are the same for every variant.
-        for k, side_name in enumerate((baseline, name)):
-            for params, pair in measurement.pairs.items() if k or name == next(iter(measured)) else ():
-                side = pair.sides[k]
-                if side.rate is None:
-                    continue
-                parabola = side.parabola
-                rows.append(
-                    [
-                        side_name,
-                        params,
-                        side.rate,
-                        _values(side.tried),
-                        *([side.second_key, _values(side.second_tried)] if two_keys else []),
-                        side.tuning_runs,
-                        _share_near_best(measurement, params, side),
-                        parabola and math.exp(parabola.ln_rate),
-                        parabola and parabola.curvature,
-                        side.problem,
-                    ]
-                )
+    for name, params, side, measurement in _sides(measured, baseline):
+        if side.rate is None:
+            continue
+        parabola = side.parabola
+        rows.append(
+            [
+                name,
+                params,
+                side.rate,
+                _values(side.tried),
+                *([side.second_key, _values(side.second_tried)] if two_keys else []),
+                side.tuning_runs,
+                _share_near_best(measurement, params, side),
+                parabola and math.exp(parabola.ln_rate),
+                parabola and parabola.curvature,
+                side.problem,
+            ]
+        )
     note = (
         "Rate: that of the comparison. Vertex: of the parabola through the best rate and its neighbours; "
         "curvature: in nats per (ln rate) squared. "
@@ -64,6 +60,23 @@ def tuning_table(measured: Mapping[str, VariantMeasurement], baseline: str) -> T
         * two_keys
     )
     return Table("tuning", "Learning rates", columns, rows, note)
+
+
+def _sides(
+    measured: Mapping[str, VariantMeasurement], baseline: str
+) -> Iterator[tuple[str, float, TunedSize, VariantMeasurement]]:
+    """Yield every side and size once: its name, the parameters, the runs, and a measurement with them.
+
+    The runs of the baseline at a size are the same for every variant, but a variant may lack a size.
+    """
+    of_baseline: dict[float, VariantMeasurement] = {}
+    for measurement in measured.values():
+        of_baseline = {**dict.fromkeys(measurement.pairs, measurement), **of_baseline}
+    for params in sorted(of_baseline):
+        yield baseline, params, of_baseline[params].pairs[params].baseline, of_baseline[params]
+    for name, measurement in measured.items():
+        for params, pair in measurement.pairs.items():
+            yield name, params, pair.variant, measurement
 
 
 def _values(tried: Mapping[float, float]) -> str:
