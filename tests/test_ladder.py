@@ -14,7 +14,7 @@ from simulated_ladders import load, table, trained
 
 from zoo.ablate.amount import of_size
 from zoo.ablate.ladder import LadderSize
-from zoo.ablate.ladder_estimate import _shapes, decision_of, detected_shares, estimate_ladder
+from zoo.ablate.ladder_estimate import _shapes, decision_of, detected_shares, estimate_ladder, ladder_costs
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.rate_search import bracket, chosen_rate, search
@@ -130,6 +130,55 @@ def power(sweep: Sweep) -> str:
     console = Console(width=200, file=StringIO(), record=True)
     console.print(estimate_ladder(sweep, probe))
     return console.export_text()
+
+
+def left(sweep: Sweep, outcomes: dict[str, Outcome], monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The share of every size that a dry run says is left, if these runs are known."""
+    monkeypatch.setattr(Sweep, "outcome", lambda self, run: outcomes.get(run, Outcome()))
+    probe: Any = SimpleNamespace(workers=1, seconds=lambda sweep, what: 1.0)
+    return [cost.left / cost.hours for cost in ladder_costs(sweep, probe)]
+
+
+def test_runs_of_one_side_are_not_left_at_sizes_that_the_sweep_has_not_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after lines were taken over from another ladder, which has the baseline at all sizes."""
+    sweep = load(tmp_path, lines=None)
+    order, outcomes = trained(sweep)
+    known = {run.id: outcomes[run.id] for run in order if run.variant == sweep.baseline}
+    shares = []
+    for index, size in enumerate(sweep.ladder):
+        others = tuple(side for side in size.sides if side.variant != sweep.baseline)
+        tokens = (of_size(each, index, sweep.tune)[2] for each in (replace(size, sides=others), size))
+        shares.append(next(tokens) / next(tokens))
+    assert left(sweep, known, monkeypatch) == pytest.approx(shares)
+    assert left(sweep, {}, monkeypatch) == [1.0] * len(shares)
+    assert left(sweep, outcomes, monkeypatch) == pytest.approx([0.0] * len(shares), abs=1e-9)
+
+
+def test_points_beyond_a_border_do_not_stand_for_runs_that_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = load(tmp_path, lines=None, tune={"grid": {"optimizer.lr": [1e-3, 2e-3, 4e-3]}})
+    order, outcomes = trained(sweep)
+    size = sweep.ladder[0]
+    here = [run for run in order if run.params == size.params]
+    _, planned, tokens = of_size(size, 0, sweep.tune)
+    assert len([run for run in here if "tune" in run.phases]) > planned
+    missing = [run for run in here if run.variant == sweep.baseline and run.tokens == size.budgets[-1]]
+    for run in missing:
+        del outcomes[run.id]
+    assert len(missing) == len(size.seeds)
+    expected = len(missing) * size.budgets[-1] / tokens
+    assert left(sweep, outcomes, monkeypatch)[0] == pytest.approx(expected)
+
+
+def test_nothing_is_left_of_a_run_that_has_diverged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = load(tmp_path, lines=None)
+    order, outcomes = trained(sweep)
+    last = next(run for run in reversed(order) if run.phases == ("final",))
+    outcomes[last.id] = Outcome(ended=True, error="the loss is not finite at step 3")
+    assert left(sweep, outcomes, monkeypatch)[-1] == pytest.approx(0.0, abs=1e-9)
 
 
 def test_there_is_no_power_where_losses_do_not_overlap(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from zoo.ablate.scale.looks import (
 from zoo.ablate.scale.presentation import sentences
 from zoo.ablate.scale.runs import FinishedRun, RunTable, cells, read_runs
 from zoo.ablate.scale.samples import read_samples
+from zoo.ablate.scale.size_looks import values_of_looks
 from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.scale.speeds import Speeds
 from zoo.ablate.scale.speedup import SizeSpeedup, size_speedup
@@ -152,6 +154,40 @@ def test_critical_values_of_several_looks() -> None:
     assert anytime_value(3) == math.inf
     anytime = [anytime_value(n) for n in range(4, 11)]
     assert anytime == pytest.approx([7.21, 5.36, 4.73, 4.40, 4.20, 4.07, 3.97], abs=0.006)
+
+
+def misses_at_some_look(sizes: list[float], studies: int = 200_000) -> list[float]:
+    """How often an interval misses 0 although nothing differs: in the middle, at the largest size, the slope.
+
+    By least squares with another noise than that of the critical values.
+    """
+    noise = np.random.default_rng(7).standard_normal((studies, len(sizes)))
+    missed = np.zeros((3, studies), dtype=bool)
+    for count, critical in enumerate(values_of_looks(sizes, 0.05), 4):
+        x = np.log(sizes[:count])
+        design = np.stack([np.ones(count), x - x.mean()], 1)
+        (fit, residuals, *_) = np.linalg.lstsq(design, noise[:, :count].T, rcond=None)
+        inverse = np.linalg.inv(design.T @ design)
+        for k, weights in enumerate(np.array([[1, 0], [1, x[-1] - x.mean()], [0, 1]])):
+            se = np.sqrt(residuals / (count - 2) * (weights @ inverse @ weights))
+            missed[k] |= abs(weights @ fit) > critical * se
+    return [float(share) for share in missed.mean(1)]
+
+
+def test_the_page_says_how_often_intervals_miss_at_looks_at_added_sizes() -> None:
+    page = " ".join((ROOT / "docs/verdict-across-scale.md").read_text().split())
+    number = r"(\.\d{3})"
+    said = re.search(
+        rf"misses at some look is {number} in the middle, {number} at the largest size and {number} of the "
+        rf"slope with the five sizes of Q1, and {number}, {number} and {number} with eight sizes",
+        page,
+    )
+    assert said is not None
+    stated = list(map(float, said.groups()))
+    q1 = sorted({run.size for run in read_runs(ROOT / "docs/results/scale/q1.csv").runs})
+    assert len(q1) == 5
+    assert misses_at_some_look(q1) == pytest.approx(stated[:3], abs=0.0015)
+    assert misses_at_some_look([1e5 * 2**k for k in range(8)]) == pytest.approx(stated[3:], abs=0.0015)
 
 
 def test_the_gap_of_tuning_shrinks_with_a_parabola() -> None:

@@ -14,7 +14,6 @@ from scipy import stats
 from zoo.ablate.added_seeds import stages
 from zoo.ablate.amount import most_added, of_size
 from zoo.ablate.estimate import PROBE_STEPS, SpeedProbe
-from zoo.ablate.execute import planner_of, settled_plan
 from zoo.ablate.ladder import LadderSize
 from zoo.ablate.ladder_noise import noise_of
 from zoo.ablate.outcome import Outcome
@@ -28,6 +27,7 @@ from zoo.ablate.scale.size_looks import values_of_looks
 from zoo.ablate.scale.speedup import OVERLAP, SizeSpeedup
 from zoo.ablate.scale.tuning import GAPS
 from zoo.ablate.sweep import Sweep
+from zoo.ablate.trained import known_runs, trained_tokens
 
 STUDIES = 300
 """Number of simulated studies for each factor."""
@@ -164,19 +164,13 @@ def ladder_costs(
         outcomes: outcomes by id that are known already, to which those that are read are added.
     """
     outcomes = {} if outcomes is None else outcomes
-    planned = settled_plan(sweep, planner_of(sweep), outcomes).runs
+    planned = known_runs(sweep, outcomes)
     costs = []
     for index, size in enumerate(sweep.ladder):
         runs, tuning, tokens = of_size(size, index, sweep.tune)
         here = [run for run in planned if run.params == size.params]
         speed, measured_in = _speed(sweep, size, here, outcomes, probe)
-        per_step = {side.variant: side.per_step for side in size.sides}
-        done = sum(
-            max(0, min(outcomes.get(run.id, NOT_STARTED).step, run.steps) - run.begins)
-            * per_step[run.variant]
-            for run in here
-        )
-        left = max(0.0, tokens - done)
+        left = max(0.0, tokens - trained_tokens(sweep, index, planned, outcomes))
         costs.append(
             LadderCost(runs, tuning, tokens, tokens / speed / 3600, left / speed / 3600, measured_in)
         )

@@ -156,7 +156,8 @@ class VariantDocument(Config):
     )
     level: float = Field(
         description="the level of half95 on the line (predictions excepted) and of the costs: .95; with "
-        "declared looks 1 - alpha, at which the intervals of all looks hold jointly"
+        "declared looks 1 - alpha, at which the intervals of all looks hold jointly, on a "
+        "line exactly those of the middle"
     )
     within_margin: bool
     sizes: tuple[SizeDocument, ...]
