@@ -18,6 +18,7 @@ from torch import nn
 from zoo import build_model, load_model, save_model
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.train.run import train
+from zoo.utils.errors import ZooError
 
 T5 = "model={type: t5, vocab_size: 357, d_model: 16, n_layers: 1, n_heads: 2, d_mlp: 32}"
 SIZES: dict[str, Any] = {"vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1}
@@ -102,6 +103,31 @@ def test_a_folder_of_the_hub_and_its_import(
     text.write_text("the quick brown fox\n" * 5, encoding="utf-8")
     for folder in ("hub", "ours"):
         zoo("eval", tmp_path / folder, "--perplexity", text, "--contexts", "8", "--out", tmp_path / "p.json")
+
+
+def test_an_import_replaces_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    llama(tmp_path / "hub", "byte-level")
+    run = train(tiny(tmp_path, steps=6)).folder
+    save_model(build_model("gpt", vocab_size=8, d_model=8, n_layers=1, n_heads=1), tmp_path / "m.safetensors")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for out in (run, tmp_path / "m.safetensors"):
+        zoo("import", tmp_path / "hub", out, status=2)
+        assert f"{out}: is there already" in capsys.readouterr().err.replace("\n", "")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_an_import_is_complete_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    llama(tmp_path / "hub", "byte-level")
+
+    def stopped(*_: object) -> str:
+        raise ZooError("the tokenizer cannot be written")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("zoo.run.trained.bring_tokenizer", stopped)
+        zoo("import", tmp_path / "hub", tmp_path / "ours", status=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["hub"]
+    zoo("import", tmp_path / "hub", tmp_path / "ours")
+    assert tokenizer_of(tmp_path / "ours").vocab_size == 300
 
 
 def test_in_and_out_again(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def import_(
             help="A folder in the Hugging Face format, a PEFT adapter, or a .safetensors file with --format."
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="The .safetensors file or folder to write.")],
+    out: Annotated[Path, typer.Argument(help="The .safetensors file or the folder to create.")],
     format: Annotated[str | None, typer.Option(help="The format of the file, e.g. ngpt-reference.")] = None,
     n_heads: Annotated[
         int | None, typer.Option(help="The number of attention heads, if the file does not state it.")
@@ -37,7 +37,7 @@ def import_(
     ] = False,
 ) -> None:
     """Convert a checkpoint of another library to one of zoo."""
-    from zoo.checkpoint.model import load_model, save_model
+    from zoo.checkpoint.model import SUFFIX, load_model, save_model
     from zoo.data.classification.class_names import write_labels
     from zoo.data.tokenizers.saved import has_tokenizer
     from zoo.hub import ADAPTER_CONFIG
@@ -45,8 +45,12 @@ def import_(
     from zoo.hub.classifier import label_names
     from zoo.hub.folder import load_folder
     from zoo.run.trained import bring_tokenizer
+    from zoo.utils.atomic import write_folder
     from zoo.utils.errors import ZooError
+    from zoo.utils.run_folder import CheckpointFolder
 
+    if out.exists():
+        raise ZooError(f"{out}: is there already; expected the name of a new file or folder")
     adapter = (source / ADAPTER_CONFIG).is_file()
     for option, given in (("--base", base is not None), ("--fold", fold)):
         if given and not adapter:
@@ -60,12 +64,23 @@ def import_(
     else:
         model, report = load_folder(source, allow=allow or ())
         echo(report)
-    file = save_model(model, out)
-    echo(f"wrote {file}")
-    if format is None and file.parent == out:
-        echo(bring_tokenizer(base if base and not has_tokenizer(source) else source, out))
-        if getattr(model.recipe.model, "classes", None) and "config" in model.published:
-            write_labels(out, label_names(model.published["config"]))
+    if out.suffix == SUFFIX:
+        echo(f"wrote {save_model(model, out)}")
+        return
+    tokenizer = ""
+
+    def fill(folder: Path) -> None:
+        nonlocal tokenizer
+        save_model(model, folder)
+        if format is None:
+            tokenizer = bring_tokenizer(base if base and not has_tokenizer(source) else source, folder)
+            if getattr(model.recipe.model, "classes", None) and "config" in model.published:
+                write_labels(folder, label_names(model.published["config"]))
+
+    write_folder(out, fill)  # atomically: an incomplete folder would prevent a second attempt
+    echo(f"wrote {CheckpointFolder(out).model}")
+    if tokenizer:
+        echo(tokenizer)
 
 
 @command()
