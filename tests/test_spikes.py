@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from statistics import NormalDist
@@ -126,6 +127,42 @@ def test_skip_leaves_weights_and_slots_as_they_are(
         before, after, next_ = (read_tensors(f / f"{file}.safetensors")[0] for f in folders)
         assert all(torch.equal(before[name], after[name]) for name in before)
         assert not all(torch.equal(after[name], next_[name]) for name in before)
+
+
+@pytest.mark.parametrize("clip", ["zclip", "adagc"])
+def test_skip_leaves_statistics_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clip: str
+) -> None:
+    """Those of the clipping, of Assumption 1 and of the update ratios, with a measurement at the spike."""
+    spoil(monkeypatch)
+    at_spike = ["train.checkpoint_every=1", "train.keep_last=20", "train.monitor_every=23"]
+    clipping = f"train.clip={{type: {clip}, warmup: 10}}"
+    settings = [*at_spike, clipping, "train.diagnose_every=60", "train.spikes.action=skip"]
+    run = train(tiny(tmp_path, *SEEN, *settings)).folder
+    assert [line["step"] for line in of_kind(run, "spike")] == [BAD + 1]
+    before, after, next_ = (
+        json.loads((run / f"checkpoints/step-{step:08d}/state.json").read_text("utf-8"))
+        for step in (BAD, BAD + 1, BAD + 2)
+    )
+    assert before["clip"] == after["clip"] != next_["clip"]
+    assert before["spikes"]["usual"] == after["spikes"]["usual"] != {}
+    (measured,) = of_kind(run, "diagnose")
+    assert measured["gradients"] == 59
+
+
+def test_a_rollback_stays_where_the_detector_is_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = spoil(monkeypatch)
+    fixed = "schedule={type: constant, warmup: 0}"
+    run = train(tiny(tmp_path, *SEEN, fixed, "train.spikes.action=rollback")).folder
+    for steps in (70, 80):  # the second session has nothing but what the first one saved
+        off = tiny(tmp_path, fixed, f"train.steps={steps}", "train.spikes=null")
+        train(off, resume=True)
+    assert asked == [*range(BAD + 1), *range(BAD + 1, 86)]
+    assert [line["at"] for line in of_kind(run, "spike")] == [BAD + 1]
+    state = json.loads((run / "checkpoints/step-00000080/state.json").read_text("utf-8"))
+    assert state["spikes"]["episode"] == 1
 
 
 def test_rollback_goes_back_and_leaves_the_batches_out(

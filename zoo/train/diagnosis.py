@@ -6,7 +6,8 @@ weights; docs/results/diagnose.md gives the share of a step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -39,13 +40,25 @@ class Diagnosis:
         self._registry, self._every, self._steps = registry, every, steps
         self._averages = GradientAverages(registry, world)
         self._step = 0
+        self._is_paused = False
         optimizer.register_step_pre_hook(self._before_update)
 
     def begin(self, step: int) -> None:
         """Set the number of the next step, counted from 1."""
         self._step = step
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave out the gradients of steps that are taken in a `with` block, because they are undone."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
+
     def _before_update(self, *_: object) -> None:
+        if self._is_paused:
+            return
         if self._every is not None and self._step > self._next(self._every) - WINDOW:
             self._averages.add()
 

@@ -292,7 +292,8 @@ class _Session:
             self.log.write("size", 1, **sizes(parts))
         if monitor is not None:
             matrices = monitor.measure()
-            self.spikes.set_usual(matrices)
+            if spike is None or spike.action == "log":
+                self.spikes.set_usual(matrices)
             self.log.write("monitor", self.done, matrices=matrices)
         if spike is not None:
             self.log.write("spike", self.done, **spike.record())
@@ -375,7 +376,7 @@ class _Session:
             parts.stepper.update(result)
             return self.spikes.name_culprit(spike, monitor.measure())
         if result.is_finite:
-            with undone(parts.model, parts.optimizer):
+            with undone(parts.model, parts.optimizer, parts.stepper.clip), self.diagnosis.paused():
                 parts.stepper.update(result)
                 spike = self.spikes.name_culprit(spike, monitor.measure())
         parts.optimizer.zero_grad()
