@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -163,6 +164,21 @@ def test_a_rollback_stays_where_the_detector_is_taken_away(
     assert [line["at"] for line in of_kind(run, "spike")] == [BAD + 1]
     state = json.loads((run / "checkpoints/step-00000080/state.json").read_text("utf-8"))
     assert state["spikes"]["episode"] == 1
+
+
+def test_a_stop_is_kept_over_a_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch)
+    spoiled = BatchesAhead.batch
+
+    def batch(self: BatchesAhead, order: Any) -> Batch:
+        if order.step == BAD:
+            signal.raise_signal(signal.SIGTERM)
+        return spoiled(self, order)
+
+    monkeypatch.setattr(BatchesAhead, "batch", batch)
+    result = train(tiny(tmp_path, *SEEN, "train.spikes.action=rollback"))
+    assert [line["at"] for line in of_kind(result.folder, "spike")] == [BAD + 1]
+    assert (result.step, result.signalled) == (41, True)
 
 
 def test_rollback_goes_back_and_leaves_the_batches_out(

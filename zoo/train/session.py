@@ -88,9 +88,11 @@ def run_session(
         DivergenceError: The loss, the gradient or the weights are not finite.
         RankError: Another rank has ended or does not answer.
     """
+    # One for all sessions: a stop that was requested before a rollback still counts after it.
+    interrupt = Interrupt(world.size > 1, job.train.stop_signal)
     while True:
         try:
-            return _session(job, start, world, claim, console, until, records)
+            return _session(job, start, world, claim, console, until, records, interrupt)
         except Rollback as rollback:
             start = go_back(rollback, job.folder, world)
             if console:
@@ -105,6 +107,7 @@ def _session(
     console: Console | None,
     until: int | None,
     records: TextIO | None,
+    interrupt: Interrupt,
 ) -> Ended:
     """`run_session` until the first rollback.
 
@@ -121,7 +124,7 @@ def _session(
     bar = console if console and console.is_interactive and records is None else None
     shown = _shown(job, start, console, records, parts) if bar is None else None
     with (
-        Interrupt(world.size > 1, job.train.stop_signal) as interrupt,  # until the last checkpoint is written
+        interrupt,  # until the last checkpoint is written
         Checkpoints(
             job.folder, world, job.train.keep_last, dataset.fingerprint, parts.measure
         ) as checkpoints,
