@@ -11,7 +11,9 @@ from zoo.config.yaml import Located
 from zoo.data.corpora import JsonlCorpus, TextCorpus
 from zoo.data.text.prepare import with_text
 from zoo.run.config import load_config
+from zoo.run.job import Job
 from zoo.run.located import located
+from zoo.run.location import configured_run
 from zoo.utils.errors import ConfigError, DataError
 
 YAML = """
@@ -182,3 +184,14 @@ def test_nothing_but_empty_documents(tmp_path: Path) -> None:
     assert config.data is not None
     with pytest.raises(DataError, match="no document has any text"):
         config.data.prepare(config.model)  # type: ignore[arg-type]
+
+
+def test_runs_may_lie_in_the_home_folder(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(elsewhere / "home"))
+    config, override = elsewhere / "run.yaml", "train.runs_dir=~/runs"
+    complete = ["name=a", "optimizer={type: adamw, lr: 0.01}", "train={steps: 10, batch_size: 2}", override]
+    expected = elsewhere / "home/runs/a"
+    assert Job.of(load_config(config, complete)).folder.path == expected
+    found = configured_run(str(config), complete)
+    assert found is not None
+    assert found.path == expected

@@ -59,5 +59,5 @@ class Job:
             config.schedule,
             cast(DataConfig, config.data),
             train,
-            folder or RunFolder(train.runs_dir / config.name),
+            folder or RunFolder(train.runs_dir.expanduser() / config.name),
         )
