@@ -192,7 +192,8 @@ def test_classify_a_text_a_file_and_compare(zoo: Any, folder: Path) -> None:
     _, out, _ = zoo("classify", run, "--score", str(folder / "dev.tsv"), "--which", "last")
     assert "accuracy" in out
     checkpoint = str(folder / "runs/reviews/checkpoints/step-00000040")
-    assert zoo("classify", checkpoint, "--text", "a dull poem")[1].splitlines()[1].startswith("bad")
+    for model in (checkpoint, f"{checkpoint}/model.safetensors"):
+        assert zoo("classify", model, "--text", "a dull poem")[1].splitlines()[1].startswith("bad")
 
 
 def test_pairs(tmp_path: Path) -> None:

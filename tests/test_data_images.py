@@ -16,6 +16,7 @@ from zoo.data.images.dataset import ImageData, ImageDataset
 from zoo.data.images.digits import DigitsData
 from zoo.data.images.files import open_image_files
 from zoo.models import GPTConfig, ResNetConfig
+from zoo.nn.loss import IGNORED
 from zoo.run.config import load_config
 from zoo.utils.errors import ConfigError, DataError
 
@@ -244,3 +245,13 @@ def test_impossible_settings(field: str) -> None:
 def test_reading_gives_what_was_stored(folder: Path) -> None:
     stored = torch.from_numpy(picture(0, 40, 50)).permute(2, 0, 1)
     assert torch.equal(open_image_files(str(folder / "train")).read(0), stored)
+
+
+def test_all_ranks_together_evaluate_every_image_once(folder: Path) -> None:
+    data = images(folder)
+    labels = []
+    for rank in range(5):
+        for _, targets in data.validation_batches(BatchSpec(0, 0, 10, rank, 5), None) or ():
+            assert len(targets) in (1, 2), "ranks have batches of different sizes"
+            labels += targets[targets != IGNORED].tolist()
+    assert sorted(labels) == [0] * 5 + [1] * 4 + [2] * 3

@@ -15,6 +15,7 @@ import pytest
 from pydantic import ValidationError
 
 import zoo.utils.atomic
+from zoo.data.files import build_once
 from zoo.data.split import Split
 from zoo.data.text.dataset import TextData
 from zoo.data.text.manifest import TokenManifest
@@ -395,3 +396,10 @@ def test_a_corpus_of_its_own_to_validate_on(texts: Path, tmp_path: Path) -> None
 def test_two_ways_to_validate_are_one_too_many(texts: Path) -> None:
     with pytest.raises(ValidationError, match="leave one out"):
         config(texts, validation=0.1, validation_corpus={"type": "text", "paths": [str(texts)]})
+
+
+def test_what_is_complete_is_read_without_a_lock(tmp_path: Path) -> None:
+    """A cache that others share may be read-only."""
+    (tmp_path / "tokens").mkdir()
+    assert not build_once(tmp_path / "tokens", lambda _: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["tokens"]

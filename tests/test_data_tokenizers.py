@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zoo.data.tokenizers import sentencepiece
 from zoo.data.tokenizers.base import Tokenizer, load_tokenizer
 from zoo.data.tokenizers.byte import ByteConfig, ByteTokenizer
-from zoo.data.tokenizers.sentencepiece import SentencePieceConfig, SentencePieceTokenizer
+from zoo.data.tokenizers.sentencepiece import LONGEST, SentencePieceConfig, SentencePieceTokenizer
 from zoo.utils.errors import DataError
 
 WORDS = str.split("the quick brown fox jumps over the lazy dog while seven wizards vex a bold jumping king")
@@ -167,3 +168,17 @@ def test_contradicting_options_are_refused(fields: dict[str, object], message: s
 def test_an_id_outside_the_vocabulary_is_named(token: int) -> None:
     with pytest.raises(DataError, match=rf"token {token} is outside the tokenizer's vocabulary of 256"):
         ByteTokenizer().decode([65, token])
+
+
+def test_long_lines_are_learned_from() -> None:
+    """Sentencepiece leaves out lines above a limit, which may be all there are."""
+    learned = SentencePieceConfig(vocab_size=270).build(lambda: iter(["ZYXW " * (LONGEST // 4)]))
+    assert "ZY" in "".join(learned.processor.id_to_piece(i) for i in range(learned.vocab_size))
+
+
+@pytest.mark.parametrize("line", ["word " * 3, "a" * 40, "\N{FOX FACE}" * 9, " " * 30, "four", ""])
+def test_long_lines_are_cut_without_loss(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentencepiece, "LONGEST", 8)
+    parts = list(sentencepiece._parts(line))
+    assert "".join(parts) == line
+    assert all(0 < len(part.encode()) <= 8 for part in parts)

@@ -15,7 +15,7 @@ from zoo import load_model
 from zoo.commands.cli import main
 from zoo.diagnose.suggest import suggest_lr
 from zoo.init import Registry
-from zoo.train.run import train
+from zoo.train.run import RunResult, train
 from zoo.utils.errors import ZooError
 
 AMOS = "optimizer={type: amos, lr: 0.02}"
@@ -75,3 +75,20 @@ def test_what_nothing_can_be_read_off(tmp_path: Path) -> None:
     for given, overrides, steps, message in table:
         with pytest.raises(ZooError, match=re.escape(message)):
             suggest_lr(given, overrides, steps)
+
+
+@pytest.mark.parametrize(("step", "evaluated"), [(60, True), (100, False)])
+def test_a_run_that_is_stopped_suggests_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, evaluated: bool
+) -> None:
+    configs = []
+
+    def stopped(config: Any, until: int) -> RunResult:
+        configs.append(config)
+        return RunResult(tmp_path, step, 150, None, None, True, evaluated)
+
+    monkeypatch.setattr("zoo.diagnose.suggest.train", stopped)
+    source = config(tmp_path)
+    with pytest.raises(ZooError, match=f"stopped at step {step} of 100; nothing is suggested"):
+        suggest_lr(source, [AMOS, "train.loggers=[{type: tensorboard}]"], 100)
+    assert [c.train.loggers for c in configs] == [()]

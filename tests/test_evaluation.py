@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import typed
+from command_line import typed, zoo
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_runs import ROOT, tiny
@@ -23,6 +23,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from zoo import build_model, load_model, save_model
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.word import WordTokenizer
+from zoo.evaluation.evaluated_model import load_evaluated_model
 from zoo.evaluation.perplexity import carried_nats, read, windowed_nats
 from zoo.evaluation.perplexity_report import PerplexityReport, perplexity
 from zoo.evaluation.score import Score, total
@@ -295,3 +296,23 @@ def test_the_commands_of_the_docs(
 
 def _model(path: Path) -> Model:
     return load_model(path).eval()
+
+
+def test_lines_that_training_kept_apart_do_not_see_each_other(tmp_path: Path, poem: Path) -> None:
+    apart = ("data.documents=masked", "data.corpus.document=line", "optimizer.lr=0.1")
+    folder = train(tiny(tmp_path, *apart, steps=10)).folder
+    lines = [torch.tensor([255, *line.encode(), 255]) for line in POEM.splitlines() if line]
+    alone = sum(in_one_pass(_model(folder), line) for line in lines)
+    (score,) = perplexity(folder, [poem], contexts=[64], device="cpu")[0].scores
+    assert score.nats == pytest.approx(alone, rel=1e-5)
+
+
+def test_an_import_is_evaluated_as_its_source(tmp_path: Path) -> None:
+    config = GPT2Config(vocab_size=256, n_embd=16, n_layer=1, n_head=2, n_positions=64, bos_token_id=3)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "hub")
+    ByteTokenizer().save(tmp_path / "hub")
+    zoo("import", tmp_path / "hub", tmp_path / "ours")
+    source, imported = (
+        load_evaluated_model(tmp_path / name, None, torch.device("cpu")) for name in ("hub", "ours")
+    )
+    assert (imported.start_id, imported.context) == (source.start_id, source.context) == (3, 64)

@@ -339,3 +339,11 @@ def test_an_import_has_the_labels(tmp_path: Path, capsys: pytest.CaptureFixture[
     file.write_text(json.dumps(json.loads(file.read_text()) | {"id2label": {"0": "a", "5": "b"}}))
     with pytest.raises(CheckpointError, match=r"id2label: .*; expected names for the indices 0, 1"):
         load_model(tmp_path / "hub")
+
+
+@pytest.mark.parametrize(
+    "given", [5, True, "names", ["bad", "good"], {"0": "bad"}, {"a": "bad", "b": "good"}]
+)
+def test_labels_of_another_form_are_one_clear_error(given: Any) -> None:
+    with pytest.raises(CheckpointError, match=r"id2label: .*; expected names for the indices 0, 1"):
+        label_names({"id2label": given})

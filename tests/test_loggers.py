@@ -8,6 +8,7 @@ import struct
 import warnings
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tiny_runs import tiny, tiny_fields
 from zoo.config.registry import LOGGERS
 from zoo.run.config import load_config
 from zoo.run.loggers import base, scalars
+from zoo.run.loggers.wandb import Wandb
 from zoo.train.run import train
 from zoo.utils.errors import ConfigError
 from zoo.utils.run_folder import RunFolder
@@ -164,3 +166,15 @@ def test_without_a_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_both_are_registered() -> None:
     assert set(LOGGERS.choices) == {"tensorboard", "wandb"}
+
+
+@pytest.mark.parametrize(("has", "sent"), [(0, [1, 2]), (3, [])])
+def test_a_server_that_has_no_record_gets_the_earlier_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has: int, sent: list[int]
+) -> None:
+    steps: list[int] = []
+    online = SimpleNamespace(starting_step=has, log=lambda numbers, step: steps.append(step))
+    monkeypatch.setattr("wandb.init", lambda **_: online)
+    kept = [{"kind": "train", "step": step, "loss": 1.0} for step in (1, 2)]
+    Wandb(mode="online").open(tmp_path, {}, kept)
+    assert steps == sent

@@ -186,9 +186,12 @@ def test_nothing_but_empty_documents(tmp_path: Path) -> None:
         config.data.prepare(config.model)  # type: ignore[arg-type]
 
 
-def test_run_folders_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    changes = ["train.runs_dir=~/mine", "name=a"]
-    assert Job.of(load_config("quickstart-gpt", changes)).folder.path == tmp_path / "home/mine/a"
-    folder = configured_run("quickstart-gpt", changes)
-    assert folder is not None and folder.path == tmp_path / "home/mine/a"
+def test_runs_may_lie_in_the_home_folder(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(elsewhere / "home"))
+    config, override = elsewhere / "run.yaml", "train.runs_dir=~/runs"
+    complete = ["name=a", "optimizer={type: adamw, lr: 0.01}", "train={steps: 10, batch_size: 2}", override]
+    expected = elsewhere / "home/runs/a"
+    assert Job.of(load_config(config, complete)).folder.path == expected
+    found = configured_run(str(config), complete)
+    assert found is not None
+    assert found.path == expected

@@ -238,6 +238,7 @@ REFUSED = [
     (["optimizer.lr=0.02"], True, "optimizer.lr was 0.01, is 0.02"),
     (NGPT, True, "model.type was 'gpt', is 'ngpt'"),
     (["train.batch_size=8", "seed=1"], True, "seed was 0, is 1; train.batch_size was 4, is 8"),
+    (["data.validation=0.3"], True, "data.validation was 0.2, is 0.3"),
     (["name=other"], True, "other: there is no run to resume; leave out --resume to start it"),
     (["name=foreign"], False, "foreign: exists and is not a run (no config.yaml)"),
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import signal
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -19,11 +21,9 @@ from zoo.data.dataset import Batch
 from zoo.run.config import load_config
 from zoo.run.train_config import SpikeConfig
 from zoo.train.ahead import BatchesAhead
-from zoo.train.gradients import GradientAverages
 from zoo.train.run import train
 from zoo.train.spikes import Detector, Spike
 from zoo.utils.errors import ConfigError, DivergenceError
-from zoo.utils.run_folder import CheckpointFolder
 
 BAD = 45
 SEEN = ("train.steps=60", "train.spikes.window=20")
@@ -131,42 +131,54 @@ def test_skip_leaves_weights_and_slots_as_they_are(
 
 
 @pytest.mark.parametrize("clip", ["zclip", "adagc"])
-def test_a_step_that_is_left_out_leaves_no_trace_in_what_remembers_gradients(
+def test_skip_leaves_statistics_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clip: str
 ) -> None:
-    """The step is tried and undone to name the culprit; clipping and Assumption 1 must not learn from it."""
+    """Those of the clipping, of Assumption 1 and of the update ratios, with a measurement at the spike."""
     spoil(monkeypatch)
-    seen, add = [], GradientAverages.add
-
-    def counted(averages: GradientAverages) -> None:
-        seen.append(averages)
-        add(averages)
-
-    monkeypatch.setattr(GradientAverages, "add", counted)
-    changes = [f"train.clip={{type: {clip}}}", "train.checkpoint_every=1", "train.keep_last=20"]
-    changes += ["train.monitor_every=1", "train.diagnose_every=60"]
-    run = train(tiny(tmp_path, *changes, *SEEN, "train.spikes.action=skip")).folder
-    (line,) = of_kind(run, "spike")
-    assert line["action"] == "skip" and line["update_rise"]
+    at_spike = ["train.checkpoint_every=1", "train.keep_last=20", "train.monitor_every=23"]
+    clipping = f"train.clip={{type: {clip}, warmup: 10}}"
+    settings = [*at_spike, clipping, "train.diagnose_every=60", "train.spikes.action=skip"]
+    run = train(tiny(tmp_path, *SEEN, *settings)).folder
+    assert [line["step"] for line in of_kind(run, "spike")] == [BAD + 1]
     before, after, next_ = (
-        CheckpointFolder(run / f"checkpoints/step-{step:08d}").read_state()
+        json.loads((run / f"checkpoints/step-{step:08d}/state.json").read_text("utf-8"))
         for step in (BAD, BAD + 1, BAD + 2)
     )
     assert before["clip"] == after["clip"] != next_["clip"]
-    assert before["spikes"]["usual"] == after["spikes"]["usual"]  # the ratios of a step that moved nothing
-    assert len(seen) == 59
+    assert before["spikes"]["usual"] == after["spikes"]["usual"] != {}
+    (measured,) = of_kind(run, "diagnose")
+    assert measured["gradients"] == 59
 
 
-def test_batches_that_were_left_out_stay_out_where_spikes_are_no_longer_looked_for(
+def test_a_rollback_stays_where_the_detector_is_taken_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = spoil(monkeypatch)
-    settings = "train.spikes={action: rollback, window: 20}"
-    train(tiny(tmp_path, "train.steps=50", settings))
-    for steps in (55, 60):  # the second session starts from a checkpoint of the first
-        train(tiny(tmp_path, f"train.steps={steps}", "train.spikes=null"), resume=True)
-    first, last = BAD + 1, BAD + 1 + 20  # of those after the batches that were left out
-    assert asked[first:] == list(range(first, last))
+    fixed = "schedule={type: constant, warmup: 0}"
+    run = train(tiny(tmp_path, *SEEN, fixed, "train.spikes.action=rollback")).folder
+    for steps in (70, 80):  # the second session has nothing but what the first one saved
+        off = tiny(tmp_path, fixed, f"train.steps={steps}", "train.spikes=null")
+        train(off, resume=True)
+    assert asked == [*range(BAD + 1), *range(BAD + 1, 86)]
+    assert [line["at"] for line in of_kind(run, "spike")] == [BAD + 1]
+    state = json.loads((run / "checkpoints/step-00000080/state.json").read_text("utf-8"))
+    assert state["spikes"]["episode"] == 1
+
+
+def test_a_stop_is_kept_over_a_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch)
+    spoiled = BatchesAhead.batch
+
+    def batch(self: BatchesAhead, order: Any) -> Batch:
+        if order.step == BAD:
+            signal.raise_signal(signal.SIGTERM)
+        return spoiled(self, order)
+
+    monkeypatch.setattr(BatchesAhead, "batch", batch)
+    result = train(tiny(tmp_path, *SEEN, "train.spikes.action=rollback"))
+    assert [line["at"] for line in of_kind(result.folder, "spike")] == [BAD + 1]
+    assert (result.step, result.signalled) == (41, True)
 
 
 def test_rollback_goes_back_and_leaves_the_batches_out(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from command_line import zoo
 from tiny_runs import ROOT, environment, of_kind, tiny_fields
 from two_ranks import train_on_two_ranks
@@ -18,8 +19,22 @@ from zoo import load_model
 from zoo.checkpoint.model import find_checkpoint
 from zoo.checkpoint.safetensors import read_tensors
 from zoo.run.config import load_config
+from zoo.run.train_config import ParallelConfig
+from zoo.train import distributed, telling
+from zoo.train.build import seed_of_rank
+from zoo.train.distributed import world
+from zoo.train.launch import processes
 from zoo.train.run import train
+from zoo.utils.errors import ConfigError, RankError
 
+LAUNCHED = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "2",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29400",
+}
 GPT: dict[str, Any] = {
     # Odd sizes: 5 rows of mlp do not divide between two ranks, nor does a gate.
     "model": {"type": "gpt", "vocab_size": 257, "d_model": 12, "n_layers": 2, "n_heads": 2, "d_mlp": 5},
@@ -97,3 +112,43 @@ def test_a_batch_that_does_not_divide_among_the_ranks(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=rf"{message}|process 1 terminated with exit code 2"):
         train_on_two_ranks(tiny_fields(tmp_path, batch_size=3))
     assert not (tmp_path / "runs").exists()
+
+
+def test_processes_that_do_not_join_are_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed_out(timeout: int) -> None:
+        raise dist.DistStoreError("Timed out after 3 seconds waiting for clients. 1/2 clients joined.")
+
+    for key, value in LAUNCHED.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setattr(distributed, "joined", timed_out)
+    monkeypatch.setattr(telling, "joined", timed_out)
+    monkeypatch.setattr(telling, "ASKING", 0)
+    message = r"no answer from the other processes within 7 s.*1/2 clients joined"
+    with pytest.raises(RankError, match=message), world("cpu", ParallelConfig(timeout=7)):
+        raise AssertionError("a process alone is no world of two")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"RANK": None, "LOCAL_RANK": None}, "WORLD_SIZE=2, but no RANK, LOCAL_RANK; expected all"),
+        ({"LOCAL_WORLD_SIZE": None}, "WORLD_SIZE=2, but no LOCAL_WORLD_SIZE; expected all"),
+        ({"MASTER_PORT": None}, "WORLD_SIZE=2, but no MASTER_PORT; expected all"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE='two'; expected a number"),
+    ],
+)
+def test_an_incomplete_environment(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, str | None], message: str
+) -> None:
+    for key, value in (LAUNCHED | changes).items():
+        monkeypatch.delenv(key, raising=False) if value is None else monkeypatch.setenv(key, value)
+    with pytest.raises(ConfigError, match=message):
+        processes()
+
+
+def test_every_rank_of_every_seed_draws_its_own_numbers() -> None:
+    seeds = [seed_of_rank(seed, rank) for seed in range(50) for rank in range(50)]
+    assert len(set(seeds)) == len(seeds)
+    assert [seed_of_rank(seed, 0) for seed in (0, 7, 2**63 - 1)] == [0, 7, 2**63 - 1]
+    for seed in (0, 2**63 - 1):
+        torch.manual_seed(seed_of_rank(seed, 1))

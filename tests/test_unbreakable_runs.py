@@ -28,14 +28,16 @@ from zoo.checkpoint import integrity
 from zoo.checkpoint.model import load_model
 from zoo.checkpoint.recipe import materialise
 from zoo.checkpoint.safetensors import read_tensors, write_tensors
+from zoo.run.config import load_config
 from zoo.train.checkpoints import WRITER
 from zoo.train.run import train
 from zoo.train.spikecontrol import Rollback, go_back
 from zoo.utils import lock
+from zoo.utils.atomic import write_file, write_text
 from zoo.utils.errors import CheckpointError, ConfigError, ZooError
 from zoo.utils.lock import locked
 from zoo.utils.permissions import Permissions
-from zoo.utils.run_folder import RunFolder
+from zoo.utils.run_folder import CheckpointFolder, RunFolder
 
 OFTEN = {"steps": 20, "checkpoint_every": 5, "eval_every": 5, "monitor_every": None, "diagnose_every": None}
 
@@ -387,7 +389,9 @@ def test_nan_is_noticed_and_can_be_allowed(
     assert not isinstance(caught.value, CheckpointError)
 
 
-@pytest.mark.parametrize("left", [[], [".config.yaml.partial"], [".lock"]])
+@pytest.mark.parametrize(
+    "left", [[], [".config.yaml.partial"], [".config.yaml.999999999-0a1b2c3d.partial"], [".lock"]]
+)
 def test_a_start_that_was_killed_takes_no_name(tmp_path: Path, left: list[str]) -> None:
     folder = tmp_path / "runs/tiny"
     folder.mkdir(parents=True)
@@ -519,3 +523,39 @@ def test_a_rank_without_its_launcher_ends() -> None:
         one.kill()
         assert one.stdout.readline() == b"asked\n"
         assert one.stdout.read() == b""  # closed: the child has ended
+
+
+def test_two_writers_of_a_file_do_not_share_a_temporary_one(tmp_path: Path) -> None:
+    file = tmp_path / "sample.txt"
+    (tmp_path / ".sample.txt.999999999-0a1b2c3d.partial").touch()  # left by a process that was killed
+
+    def fill(partial: Path) -> None:
+        partial.write_text("ou")
+        write_text(file, "another process")
+        assert (partial.read_text(), file.read_text()) == ("ou", "another process")
+        partial.write_text("outer")
+
+    write_file(file, fill)
+    assert file.read_text() == "outer"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_that_a_living_process_writes_is_left_alone(half: RunFolder) -> None:
+    living = half.path / f".sample.txt.{os.getpid()}-0a1b2c3d.partial"
+    dead = half.path / ".sample.txt.999999999-0a1b2c3d.partial"
+    for file in (living, dead):
+        file.touch()
+    half.trim_to_last_checkpoint()
+    assert living.exists()
+    assert not dead.exists()
+
+
+def test_an_evaluation_that_is_repeated_is_recorded_once(half: RunFolder) -> None:
+    """It was logged when the session was killed, before the checkpoint said that it was made."""
+    last = half.checkpoint()
+    assert last is not None
+    last.write_state({**last.read_state(), CheckpointFolder.OWED: True})
+    train(load_config(half.config), resume=True, folder=half)
+    evaluated = [r["step"] for r in half.read_metrics() if r["kind"] == "validation"]
+    assert evaluated.count(last.step) == 1
+    assert len(evaluated) == len(set(evaluated))

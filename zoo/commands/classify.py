@@ -138,7 +138,9 @@ class TextClassifier:
         check_together(path, tokenizer, reader.vocab_size)
         if isinstance(data, ClassificationData):
             encoder = data.encoder(reader, tokenizer)
-            return cls(model, data.file_columns, read_labels(path), encoder, data.pair is not None)
+            return cls(
+                model, data.file_columns, read_labels(model_folder(path).path), encoder, data.pair is not None
+            )
         columns, labels = Columns("text", None, "label"), _published_labels(path, model)
         max_length = reader.max_seq_len or UNLIMITED
         if not isinstance(tokenizer, HuggingFaceTokenizer):

@@ -79,7 +79,10 @@ def report(
     ] = 0.05,
     metric: Annotated[
         str | None,
-        typer.Option(help="The measure that decides, e.g. accuracy or tasks/NAME/acc; default: the loss."),
+        typer.Option(
+            help="The measure that decides, e.g. accuracy or tasks/NAME/acc; default: that of the sweep or "
+            "of the runs, otherwise the loss."
+        ),
     ] = None,
     wide: Wide = False,
 ) -> None:

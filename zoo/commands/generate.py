@@ -11,7 +11,7 @@ from zoo.checkpoint.model import load_model
 from zoo.data.instructions.dataset import TemplatePrompting
 from zoo.data.instructions.files import Message
 from zoo.data.instructions.jinja import JinjaTemplate
-from zoo.data.prompting import HubPrompting, Prompting
+from zoo.data.prompting import DECODER_START_ID, HubPrompting, Prompting
 from zoo.models import LanguageModel, Model
 from zoo.run.limits import require_memory
 from zoo.run.trained import check_together, data_of, tokenizer_of
@@ -217,4 +217,17 @@ def _prompting(path: Path, model: Model) -> Prompting:
         return data.prompting
     if not isinstance(model, LanguageModel) or model.writes is None:
         raise DataError(f"{path}: a model of type '{model.recipe.model.type}' writes no text")
-    return HubPrompting(model.writes == "answer")
+    return HubPrompting(_decoder_start_id(path, model) if model.writes == "answer" else None)
+
+
+def _decoder_start_id(path: Path, model: Model) -> int:
+    """The first token of an encoder-decoder's target: that of its config.json, by default T5's.
+
+    Raises:
+        DataError: It is no token of the model.
+    """
+    start = model.published.get("config", {}).get("decoder_start_token_id")
+    start, size = DECODER_START_ID if start is None else start, model.recipe.model.vocab_size
+    if type(start) is not int or not 0 <= start < size:
+        raise DataError(f"{path}: decoder_start_token_id is {start!r}; expected a token below {size}")
+    return start

@@ -109,7 +109,12 @@ def classify(
     pair: Annotated[
         str | None, typer.Option(help="The second text, for a model that classifies pairs.")
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="A .tsv or .jsonl file of texts to classify.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file of texts to classify: .tsv or .jsonl, also compressed (.gz, .xz, .zst), or .parquet."
+        ),
+    ] = None,
     score: Annotated[Path | None, typer.Option(help="A labelled file to evaluate on.")] = None,
     columns: Annotated[
         str | None,

@@ -199,6 +199,8 @@ def build_once(folder: Path, fill: Callable[[Path], object]) -> bool:
     Raises:
         DataError: The folder cannot be written, for instance because the disk is full.
     """
+    if folder.is_dir():  # Without the lock, because nothing can be written into a cache that others share.
+        return False
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _held(FileLock(folder.with_name(folder.name + ".lock"))):

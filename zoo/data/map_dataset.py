@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from zoo.data.dataset import Batch, BatchSpec, Dataset
-from zoo.data.shuffle import training_indices, validation_indices
+from zoo.data.shuffle import padded_validation_indices, training_indices
 from zoo.nn.loss import IGNORED
 
 Examples = TypeVar("Examples", bound=Sized)
@@ -53,10 +53,10 @@ class MapDataset(Dataset, Generic[Examples]):
         self, examples: Examples, spec: BatchSpec, max_batches: int | None
     ) -> Iterator[Batch]:
         count = len(examples)
-        padded = -(-count // spec.world_size) * spec.world_size
-        for _, indices in validation_indices(spec, padded, max_batches, f"{count} validation examples"):
-            *inputs, targets = self.collate(examples, np.minimum(indices, count - 1))
-            targets[torch.from_numpy(indices >= count)] = IGNORED
+        named = f"{count} validation examples"
+        for indices, fills_up in padded_validation_indices(spec, count, max_batches, named):
+            *inputs, targets = self.collate(examples, indices)
+            targets[torch.from_numpy(fills_up)] = IGNORED
             yield *inputs, targets
 
 

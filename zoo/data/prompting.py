@@ -45,13 +45,13 @@ class HubPrompting:
     """Prompting of a model from the Hugging Face hub as in transformers, with special tokens in the text.
 
     Attributes:
-        decoder_start_id: first token of T5's target, its padding token; None for a decoder.
+        decoder_start_id: first token of an encoder-decoder's target; None for a decoder.
     """
 
     special_tokens: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, is_encoder_decoder: bool) -> None:
-        self.decoder_start_id = DECODER_START_ID if is_encoder_decoder else None
+    def __init__(self, decoder_start_id: int | None) -> None:
+        self.decoder_start_id = decoder_start_id
 
     @property
     def continues_prompt(self) -> bool:

@@ -90,6 +90,20 @@ def validation_indices(
         yield first + spec.rank * share, batch[spec.rank * share : (spec.rank + 1) * share]
 
 
+def padded_validation_indices(
+    spec: BatchSpec, count: int, max_batches: int | None, examples: str
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+    """`validation_indices` of all examples, also if the ranks do not divide them.
+
+    Yields:
+        The indices of this rank's examples, and which of them only fill up the last batch: the targets of
+        those must be ignored.
+    """
+    padded = -(-count // spec.world_size) * spec.world_size
+    for _, indices in validation_indices(spec, padded, max_batches, examples):
+        yield np.minimum(indices, count - 1), indices >= count
+
+
 def permute(numbers: NDArray[np.int64], count: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Apply a pseudorandom permutation of 0 .. count - 1.
 

@@ -20,8 +20,10 @@ class Split:
     """Holds out the documents whose hash is below a threshold.
 
     The hash is that of the document's id, so that neither the order of the documents nor a new document moves
-    another one to the other side. If the share leaves one side without a document, the threshold is moved
-    just far enough to give it one.
+    another one to the other side. Ids of documents in files begin with the file's path relative to the common
+    folder of all files: a file outside of that folder changes all ids, and with them the split.
+
+    If the share leaves one side without a document, the threshold is moved just far enough to give it one.
 
     Attributes:
         threshold: documents with a smaller hash (0 to 2^64 - 1) are for validation.

@@ -120,7 +120,11 @@ def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int | None = N
 
 
 def _train_and_measure(source: str, overrides: Sequence[str], lr: float, steps: int) -> RatioMeasurement:
-    """Train the first steps of a run at a rate, in a temporary folder."""
+    """Train the first steps of a run at a rate, in a temporary folder and without loggers.
+
+    Raises:
+        ZooError: The run was stopped, for instance by Ctrl-C, before its last step.
+    """
     with TemporaryDirectory() as folder:
         changes = {
             "optimizer.lr": lr,
@@ -129,9 +133,13 @@ def _train_and_measure(source: str, overrides: Sequence[str], lr: float, steps: 
             "train.monitor_every": "null",
             "train.eval_batches": 1,
             "train.keep_last": 1,
+            "train.loggers": "[]",
         }
         config = load_config(source, [*overrides, *(f"{key}={value}" for key, value in changes.items())])
-        return _read_ratios(train(config, until=steps).folder, config)
+        result = train(config, until=steps)
+        if result.step < steps or not result.evaluated:
+            raise ZooError(f"suggest-lr: stopped at step {result.step} of {steps}; nothing is suggested")
+        return _read_ratios(result.folder, config)
 
 
 def _read_ratios(run: Path, config: RunConfig) -> RatioMeasurement:

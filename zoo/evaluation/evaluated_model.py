@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import torch
 
@@ -19,7 +18,6 @@ from zoo.hub import CONFIG
 from zoo.models import LanguageModel
 from zoo.run.trained import check_together, data_of, tokenizer_of
 from zoo.utils.errors import DataError
-from zoo.utils.untyped import JsonObject
 
 POSITIONS = "max_position_embeddings"
 """The field of a config.json with the context of the model's training."""
@@ -37,6 +35,7 @@ class EvaluatedModel:
             on plain text, which has no prefix.
         context: number of tokens in a sequence of its training, or its number of positions; None: unknown.
         lines: whether each line of its training text was a document.
+        separates_documents: whether tokens saw only those of their own document (`documents: masked`).
         template: the chat template of its training, or otherwise of its tokenizer; None: there is none.
     """
 
@@ -46,6 +45,7 @@ class EvaluatedModel:
     prefix_ids: list[int]
     context: int | None
     lines: bool
+    separates_documents: bool
     template: JinjaTemplate
 
 
@@ -71,27 +71,29 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
         )
     model_tokenizer = _tokenizer(path, tokenizer)
     check_together(path, model_tokenizer, config.vocab_size)
-    folder = path if path.is_dir() else path.parent
     start_id, prefix_ids = model_tokenizer.start_id, model_tokenizer.prefix_ids
-    context, lines, template = config.max_seq_len, False, JinjaTemplate()
+    context, lines, separates_documents = config.max_seq_len, False, False
+    template = JinjaTemplate()
     data = data_of(path)
     if data is not None:
         context = data.length
         if isinstance(data, TextData):
             start_id, prefix_ids = model_tokenizer.eos_id, []
+            separates_documents = data.separates_documents
             lines = isinstance(data.corpus, TextCorpus) and data.corpus.document == "line"
         elif isinstance(data, InstructionData) and isinstance(data.template, JinjaTemplate):
             template = data.template
-    elif "config" in model.published:  # a folder of the hub, or its import
-        hub_config = cast(JsonObject, model.published["config"])
+    elif (hub_config := model.published.get("config")) is not None:
         context, bos_id = context or hub_config.get(POSITIONS), hub_config.get("bos_token_id")
         start_id = start_id if bos_id is None else bos_id
         if not isinstance(start_id, int) or not 0 <= start_id < config.vocab_size:
             raise DataError(
-                f"{folder / CONFIG}: bos_token_id is {start_id!r}; expected a token below "
+                f"{path}: bos_token_id of {CONFIG} is {start_id!r}; expected a token below "
                 f"{config.vocab_size}, or null for the one that ends documents"
             )
-    return EvaluatedModel(model, model_tokenizer, start_id, prefix_ids, context, lines, template)
+    return EvaluatedModel(
+        model, model_tokenizer, start_id, prefix_ids, context, lines, separates_documents, template
+    )
 
 
 def _tokenizer(model: Path, tokenizer: Path | None) -> Tokenizer:

@@ -42,6 +42,8 @@ class TokenizedText:
         words: number of words, separated by white space.
         utf8_bytes: number of bytes of the text, without a byte order mark.
         lossless: whether decoding the tokens gives the text back.
+        separator: the token that ends documents which do not see each other; None: every token sees all
+            before it.
     """
 
     name: str
@@ -49,6 +51,7 @@ class TokenizedText:
     words: int
     utf8_bytes: int
     lossless: bool
+    separator: int | None = None
 
 
 def read(file: Path, tokenizer: Tokenizer, start_id: int, lines: bool) -> TokenizedText:
@@ -187,11 +190,13 @@ def nats_of(model: LanguageModel, text: TokenizedText, windows: Windows | None, 
     """Predict a text, batch by batch; the arguments are those of `evaluate`."""
     if windows is None:
         return carried_nats(model, text.tokens)
-    return windowed_nats(model, text.tokens, *windows, batch_size)
+    return windowed_nats(model, text.tokens, *windows, batch_size, text.separator)
 
 
 @torch.no_grad()
-def windowed_nats(model: Model, tokens: Tensor, context: int, stride: int, batch_size: int) -> Batches:
+def windowed_nats(
+    model: Model, tokens: Tensor, context: int, stride: int, batch_size: int, separator: int | None = None
+) -> Batches:
     """-log p of all tokens but the first, read in sliding windows.
 
     Args:
@@ -200,10 +205,13 @@ def windowed_nats(model: Model, tokens: Tensor, context: int, stride: int, batch
         context: see `sliding_windows`.
         stride: see `sliding_windows`.
         batch_size: see `sliding_windows`.
+        separator: see `TokenizedText`; with one, the model must read numbers of documents, as in training.
     """
     device = next(model.parameters()).device
     for inputs, targets in sliding_windows(tokens, context, stride, batch_size):
-        mean = model.loss(inputs.to(device), targets.to(device)).cross_entropy.item()
+        documents = () if separator is None else ((inputs == separator).cumsum(1),)
+        batch = (tensor.to(device) for tensor in (inputs, *documents, targets))
+        mean = model.loss(*batch).cross_entropy.item()
         count = int((targets != IGNORED).sum())
         yield mean * count, count
 

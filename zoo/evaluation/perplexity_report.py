@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -134,6 +134,8 @@ def perplexity(
     by_line = evaluated.lines if lines is None else lines
     windows = choose_windows(evaluated, contexts, stride, batch_size)
     texts = [read(file, evaluated.tokenizer, evaluated.start_id, by_line) for file in files]
+    if by_line and evaluated.separates_documents:
+        texts = [replace(text, separator=evaluated.tokenizer.eos_id) for text in texts]
     scores: list[Score] = []
     predicted = sum(len(text.tokens) - 1 for text in texts)
     with progress("perplexity", [predicted] * len(windows)) as advance:

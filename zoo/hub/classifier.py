@@ -191,7 +191,7 @@ def label_names(config: JsonObject) -> list[str]:
         count = config.get("num_labels", 2)
         return numbered_labels(count if isinstance(count, int) else 2)
     indices = [str(i) for i in range(len(given))] if isinstance(given, dict) else []
-    if sorted(given if indices else ()) != sorted(indices) or len(indices) < 2:
+    if not isinstance(given, dict) or sorted(given) != sorted(indices) or len(indices) < 2:
         raise CheckpointError(f"id2label: {str(given)[:60]}; expected names for the indices 0, 1, ...")
     return [str(given[i]) for i in indices]
 

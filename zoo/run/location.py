@@ -63,4 +63,4 @@ def configured_run(source: str, overrides: Sequence[str]) -> RunFolder | None:
     runs = folder.value if is_given else RUNS
     if not isinstance(name, str) or not isinstance(runs, str):
         return None
-    return RunFolder(Path(runs, name).expanduser())
+    return RunFolder(Path(runs).expanduser() / name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -124,7 +125,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
         transfer=c.transfer,
         steps=t.steps,
     )
-    torch.manual_seed(c.seed + world.rank)
+    torch.manual_seed(seed_of_rank(c.seed, world.rank))
     clip = t.clip.build(t.clip_norm)
     clip.prepare(model)
     if start.checkpoint is not None:
@@ -180,3 +181,13 @@ def _require_memory(job: Job, world: World) -> None:
     needed = examples * job.data.length * (16 + 4 * width // t.accumulation)
     what = f"{examples} examples of {job.data.length} on each rank"
     require_memory("train.batch_size", t.batch_size, needed, what, world.device)
+
+
+def seed_of_rank(seed: int, rank: int) -> int:
+    """The seed of a rank's random numbers, such as those of dropout: on rank 0 the seed of the run.
+
+    Those of other ranks are hashed, so that rank 1 does not draw the numbers of a run with the next seed.
+    """
+    if rank == 0:
+        return seed
+    return int(np.random.SeedSequence((seed, rank)).generate_state(1, np.uint64)[0] >> np.uint64(1))

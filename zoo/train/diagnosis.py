@@ -39,7 +39,8 @@ class Diagnosis:
         """
         self._registry, self._every, self._steps = registry, every, steps
         self._averages = GradientAverages(registry, world)
-        self._step, self._is_paused = 0, False
+        self._step = 0
+        self._is_paused = False
         optimizer.register_step_pre_hook(self._before_update)
 
     def begin(self, step: int) -> None:
@@ -48,13 +49,17 @@ class Diagnosis:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave out the gradients of steps in a `with` block, which are undone."""
+        """Leave out the gradients of steps that are taken in a `with` block, because they are undone."""
         self._is_paused = True
-        yield
-        self._is_paused = False
+        try:
+            yield
+        finally:
+            self._is_paused = False
 
     def _before_update(self, *_: object) -> None:
-        if self._every is not None and not self._is_paused and self._step > self._next(self._every) - WINDOW:
+        if self._is_paused:
+            return
+        if self._every is not None and self._step > self._next(self._every) - WINDOW:
             self._averages.add()
 
     def _next(self, every: int) -> int:

@@ -189,7 +189,7 @@ def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[
         return
     try:
         with one_tells():
-            store, rank = joined(parallel.timeout), int(os.environ["RANK"])
+            store, rank = _joined(parallel.timeout), int(os.environ["RANK"])
             copies = parallel.copies(size)
             device_of_rank = _common_device(device, store, size)
             if device_of_rank.type == "cuda":
@@ -216,6 +216,20 @@ def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[
             dist.destroy_process_group()
         if sys.exc_info()[0] is not None:
             linger()
+
+
+def _joined(timeout: int) -> Store:
+    """The store of all processes.
+
+    Raises:
+        RankError: The other processes did not join in time.
+    """
+    try:
+        return joined(timeout)
+    except RuntimeError as error:
+        if (gone := lost(error, "the start of the processes", timeout)) is not None:
+            raise gone from error
+        raise
 
 
 def lost(error: RuntimeError, place: str, timeout: int) -> RankError | None:

@@ -26,6 +26,8 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 class Interrupt:
     """A context manager in which a first signal requests a stop, and the same signal again aborts.
 
+    The context can be entered again; a stop that was requested before stays requested.
+
     A thread waits for the second signal, which therefore ends the process even during something that Python
     cannot interrupt, such as an operation of torch that takes hours.
 
@@ -51,6 +53,7 @@ class Interrupt:
         self._watcher: threading.Thread | None = None
 
     def __enter__(self) -> Self:
+        self._left.clear()
         for number in self._signals:
             self._before[number] = signal.signal(number, self._receive)
         if not self._launched and os.name == "posix":

@@ -71,6 +71,8 @@ class MetricsLog:
         # A rollback is kept although its step is later than the checkpoint that the run went back to.
         earlier = run.read_metrics(mended_after=start.step)
         kept = [r for r in earlier if r["step"] <= start.step or r.get("action") == "rollback"]
+        if start.owes_evaluation:  # It may be logged already, if the session was killed before it was saved.
+            kept = [r for r in kept if (r["kind"], r["step"]) != ("validation", start.step)]
         logged = sum(record.get("action") == "rollback" for record in kept)
         # The last rollback is in the checkpoint only: the session ended with it.
         missing = SpikeControl.rollback_records(start.checkpoint)[logged:]

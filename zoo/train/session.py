@@ -88,9 +88,11 @@ def run_session(
         DivergenceError: The loss, the gradient or the weights are not finite.
         RankError: Another rank has ended or does not answer.
     """
+    # One for all sessions: a stop that was requested before a rollback still counts after it.
+    interrupt = Interrupt(world.size > 1, job.train.stop_signal)
     while True:
         try:
-            return _session(job, start, world, claim, console, until, records)
+            return _session(job, start, world, claim, console, until, records, interrupt)
         except Rollback as rollback:
             start = go_back(rollback, job.folder, world)
             if console:
@@ -105,6 +107,7 @@ def _session(
     console: Console | None,
     until: int | None,
     records: TextIO | None,
+    interrupt: Interrupt,
 ) -> Ended:
     """`run_session` until the first rollback.
 
@@ -121,7 +124,7 @@ def _session(
     bar = console if console and console.is_interactive and records is None else None
     shown = _shown(job, start, console, records, parts) if bar is None else None
     with (
-        Interrupt(world.size > 1, job.train.stop_signal) as interrupt,  # until the last checkpoint is written
+        interrupt,  # until the last checkpoint is written
         Checkpoints(
             job.folder, world, job.train.keep_last, dataset.fingerprint, parts.measure
         ) as checkpoints,
@@ -292,7 +295,7 @@ class _Session:
             self.log.write("size", 1, **sizes(parts))
         if monitor is not None:
             matrices = monitor.measure()
-            if spike is None or spike.action == "log":  # a step that is left out moves nothing
+            if spike is None or spike.action == "log":
                 self.spikes.set_usual(matrices)
             self.log.write("monitor", self.done, matrices=matrices)
         if spike is not None:
@@ -376,11 +379,9 @@ class _Session:
             parts.stepper.update(result)
             return self.spikes.name_culprit(spike, monitor.measure())
         if result.is_finite:
-            memory = parts.stepper.clip.state()
-            with undone(parts.model, parts.optimizer), self.diagnosis.paused():
+            with undone(parts.model, parts.optimizer, parts.stepper.clip), self.diagnosis.paused():
                 parts.stepper.update(result)
                 spike = self.spikes.name_culprit(spike, monitor.measure())
-            parts.stepper.clip.load(memory)
         parts.optimizer.zero_grad()
         self.checkpoints.finish()  # the run may go back to it
         return self.spikes.leave_out(spike)

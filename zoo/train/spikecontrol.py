@@ -72,6 +72,7 @@ class SpikeControl:
             self.rollback_state = RollbackState(**state.get("position", {}))
             self._usual_ratios: dict[str, float] = dict(state.get("usual", {}))
             self._detector = None if settings is None else Detector(settings, state)
+            self._earlier = {"episode": int(state.get("episode", 0))} if state else {}
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{checkpoint}: the entry '{KEY}' of its state is damaged: {error}"
@@ -149,14 +150,15 @@ class SpikeControl:
         return replace(spike, action="skip")
 
     def state(self) -> JsonObject:
-        """The entry of a checkpoint's state.json; empty if no spike was ever looked for.
+        """The entry of a checkpoint's state.json.
 
-        The batches that a rollback left out stay left out, also where spikes are no longer looked for.
+        Without spike detection it is what an earlier session with a detector has left: batches that were
+        left out stay so, and a later session can detect spikes again. It is empty if there is nothing.
         """
-        if self._detector is None and self.rollback_state == RollbackState():
-            return {}
         known = {"usual": self._usual_ratios, "position": asdict(self.rollback_state)}
-        return {KEY: {**({} if self._detector is None else self._detector.state()), **known}}
+        if self._detector is not None:
+            return {KEY: {**self._detector.state(), **known}}
+        return {KEY: {**self._earlier, **known}} if self._earlier else {}
 
 
 def go_back(rollback: Rollback, run: RunFolder, world: World) -> Start:

@@ -111,9 +111,7 @@ def choose_start(job: Job, resume: bool | Auto) -> Start:
             "give another name (name=...), or delete the folder"
         )
     refused = [
-        f"{key} was {old!r}, is {new!r}"
-        for key, old, new in changed
-        if {key, key.rpartition(".")[0]}.isdisjoint(MAY_CHANGE | PLACES)  # for a mapping of files: each key
+        f"{key} was {old!r}, is {new!r}" for key, old, new in changed if not _may_change(key, old, new)
     ]
     if refused:
         raise ConfigError(
@@ -122,6 +120,13 @@ def choose_start(job: Job, resume: bool | Auto) -> Start:
             f"{', '.join(sorted(MAY_CHANGE))}, and where data lies"
         )
     return start
+
+
+def _may_change(key: str, old: Json, new: Json) -> bool:
+    """Whether a run may resume with the new value of a setting, whose dotted key is given."""
+    names = {key, key.rpartition(".")[0]}  # for a mapping of files: each key
+    is_share = any(isinstance(value, int | float) for value in (old, new))  # data.validation of texts
+    return not names.isdisjoint(MAY_CHANGE) or not (is_share or names.isdisjoint(PLACES))
 
 
 def differences(

@@ -201,11 +201,14 @@ class Stepper:
 
 
 @contextmanager
-def undone(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Restore weights, buffers and the optimizer's state at the end of a `with` block."""
+def undone(model: nn.Module, optimizer: torch.optim.Optimizer, clip: Clip | None = None) -> Iterator[None]:
+    """Restore weights, buffers, the optimizer's state and that of `clip` at the end of a `with` block."""
     tensors = [*model.parameters(), *model.buffers()]
     before, state = [t.detach().clone() for t in tensors], snapshot(optimizer)
+    remembered = clip.state() if clip else {}
     yield
+    if clip:
+        clip.load(remembered)
     with torch.no_grad():
         for tensor, old in zip(tensors, before, strict=True):
             tensor.copy_(old)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,10 +14,17 @@ from itertools import takewhile
 from pathlib import Path
 
 from zoo.utils.errors import CheckpointError
+from zoo.utils.processes import is_running
+
+PARTIAL = re.compile(r"\.(?P<name>.+?)(\.(?P<process>\d+)-[0-9a-f]{8})?\.partial")
+"""Names of the temporary files of `write_file`; those of zoo 0.2 name no process."""
 
 
 def write_file(path: Path, fill: Callable[[Path], object]) -> None:
     """Create or replace a file by renaming a temporary file in the same folder.
+
+    The name of the temporary file is unique: of processes that write the same file at the same time, the last
+    one wins.
 
     Args:
         path: the file; its folder is created if necessary.
@@ -25,7 +34,7 @@ def write_file(path: Path, fill: Callable[[Path], object]) -> None:
         CheckpointError: The file cannot be written, for instance because the disk is full; an existing file
             is untouched.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
     with explained(path):
         make_folder(path.parent)
         try:
@@ -35,6 +44,21 @@ def write_file(path: Path, fill: Callable[[Path], object]) -> None:
         finally:
             partial.unlink(missing_ok=True)
         flush(path.parent)
+        left = path.parent.glob(f".{glob.escape(path.name)}.*-*.partial")
+        remove(*(partial for partial in left if is_abandoned(partial, of=path.name)))
+
+
+def is_abandoned(partial: Path, of: str | None = None) -> bool:
+    """Whether a file has the name of a temporary file of `write_file` that no running process writes.
+
+    Args:
+        partial: the file.
+        of: the name of the file to write; None: any.
+    """
+    found = PARTIAL.fullmatch(partial.name)
+    if found is None or of not in (None, found["name"]):
+        return False
+    return found["process"] is None or not is_running(int(found["process"]))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from zoo.utils.atomic import explained
 from zoo.utils.errors import CheckpointError, ZooError
+from zoo.utils.processes import is_running
 
 POLL_SECONDS = 0.1
 BEAT_SECONDS = 10.0
@@ -167,21 +168,11 @@ def _is_alive(path: Path, named: str, supported: bool) -> bool:
         return False
     if words[3] == platform.node() and os.name == "posix":
         # If locks work, the lock of a process on this host would have been detected.
-        return not supported and _exists(int(words[1]))
+        return not supported and is_running(int(words[1]))
     # Both times are those of the file system, whose clock may differ from this host's.
     with explained(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name) as now:
         age = os.fstat(now.fileno()).st_mtime - path.stat().st_mtime
     return -STALE_SECONDS < age < STALE_SECONDS
-
-
-def _exists(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _named(process: int, host: str) -> str:

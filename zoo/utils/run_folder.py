@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 
-from zoo.utils.atomic import create_folder, link, remove, write_text
+from zoo.utils.atomic import create_folder, is_abandoned, link, remove, write_text
 from zoo.utils.checksum import checksum
 from zoo.utils.errors import CheckpointError, ZooError
 from zoo.utils.files import CONFIG_BYTES, METRICS_BYTES, open_regular, parse_json, read_bytes, read_json
@@ -228,7 +228,7 @@ class RunFolder(ModelFolder):
         if not self.path.exists():
             return True
         return self.path.is_dir() and all(
-            entry.name in (LOCK, f".{self.CONFIG}.partial") for entry in self.path.iterdir()
+            entry.name == LOCK or is_abandoned(entry, of=self.CONFIG) for entry in self.path.iterdir()
         )
 
     @property
@@ -438,7 +438,8 @@ class RunFolder(ModelFolder):
             CheckpointError: The last checkpoint cannot be read.
         """
         checkpoints = self.path / self.CHECKPOINTS
-        remove(*checkpoints.glob(".step-*"), *checkpoints.glob(".*.partial"), *self.path.glob(".*.partial"))
+        unfinished = (*checkpoints.glob(".*.partial"), *self.path.glob(".*.partial"))
+        remove(*checkpoints.glob(".step-*"), *filter(is_abandoned, unfinished))
         last = self.checkpoint("last")
         if last is None:
             return

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zoo.data.dataset import Batch, BatchSpec, DataConfig, Dataset, ModelRequirements
-from zoo.data.shuffle import training_indices, validation_indices
+from zoo.data.shuffle import padded_validation_indices, training_indices
+from zoo.nn.loss import IGNORED
 from zoo.utils.errors import DataError
 from zoo.utils.measures import OF_CLASSIFIERS
 
@@ -93,14 +94,19 @@ class LabelledImages(Dataset):
         return self.training_images(indices.tolist(), rngs), torch.from_numpy(self.train_labels[indices])
 
     def validation_batches(self, spec: BatchSpec, max_batches: int | None) -> Iterator[Batch] | None:
-        """Batches of images spread evenly over the validation set; None if there is none."""
+        """Batches of images spread evenly over the validation set; None if there is none.
+
+        If the ranks do not divide the images, the last batch is filled up with images whose labels are
+        ignored.
+        """
         labels = self.validation_labels
         return None if labels is None else self._validation_batches(spec, max_batches, labels)
 
     def _validation_batches(
         self, spec: BatchSpec, max_batches: int | None, labels: NDArray[np.int64]
     ) -> Iterator[Batch]:
-        for _, indices in validation_indices(
-            spec, len(labels), max_batches, f"{len(labels)} validation images"
-        ):
-            yield self.validation_images(indices.tolist()), torch.from_numpy(labels[indices])
+        count = len(labels)
+        named = f"{count} validation images"
+        for indices, fills_up in padded_validation_indices(spec, count, max_batches, named):
+            targets = np.where(fills_up, IGNORED, labels[indices])
+            yield self.validation_images(indices.tolist()), torch.from_numpy(targets)

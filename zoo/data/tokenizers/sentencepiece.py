@@ -18,6 +18,10 @@ from zoo.utils.errors import DataError
 MODEL_FILE = "tokenizer.model"
 
 
+LONGEST = 1 << 20
+"""Largest number of bytes of a line in training, which skips longer ones."""
+
+
 class SentencePieceTokenizer(Tokenizer):
     """A sentencepiece model (Kudo and Richardson 2018, arXiv:1808.06226).
 
@@ -114,7 +118,7 @@ class SentencePieceConfig(TokenizerConfig):
         import sentencepiece
 
         model_file = io.BytesIO()
-        lines = (line for text in texts() for line in text.splitlines() if line)
+        lines = (part for text in texts() for line in text.splitlines() for part in _parts(line))
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=lines,
@@ -127,7 +131,7 @@ class SentencePieceConfig(TokenizerConfig):
                 add_dummy_prefix=False,
                 allow_whitespace_only_pieces=True,
                 split_digits=True,
-                max_sentence_length=1 << 20,  # bytes; a longer line would be skipped
+                max_sentence_length=LONGEST,
                 shuffle_input_sentence=False,
                 num_threads=1,  # the sums of unigram training depend on the number
                 unk_id=0,
@@ -147,3 +151,18 @@ class SentencePieceConfig(TokenizerConfig):
         """Load the .model file that `save` wrote."""
         path = folder / MODEL_FILE
         return SentencePieceTokenizer(read_bytes(path), path)
+
+
+def _parts(line: str) -> Iterator[str]:
+    """Cut a line at blanks into parts of at most `LONGEST` bytes, or anywhere where it has no blank."""
+    if len(line.encode("utf-8", "surrogatepass")) <= LONGEST:
+        if line:
+            yield line
+        return
+    most, begin = LONGEST // 4, 0  # characters, of up to four bytes
+    while begin < len(line):
+        end = begin + most
+        if end < len(line) and (blank := line.rfind(" ", begin + 1, end)) > 0:
+            end = blank
+        yield line[begin:end]
+        begin = end

@@ -24,7 +24,8 @@ class WandbLogger(Logger):
         """Start the run in Weights & Biases, or continue it.
 
         The files of an offline run are rewritten up to the checkpoint. A run on the server continues after
-        its last step: steps that it has already are not sent again.
+        its last step: steps that it has already are not sent again. A run that the server does not have yet
+        gets all records up to the checkpoint.
 
         Raises:
             ConfigError: The server cannot be reached or rejects this user.
@@ -56,7 +57,7 @@ class WandbLogger(Logger):
                 "or {type: wandb, mode: offline}"
             ) from error
         self._first = self._run.starting_step
-        for record in kept if offline else ():
+        for record in kept if offline or self._first == 0 else ():
             self.write(record)
 
     def write(self, record: Record) -> None:
