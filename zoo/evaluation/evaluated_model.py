@@ -14,7 +14,6 @@ from zoo.data.instructions.jinja import JinjaTemplate
 from zoo.data.text.dataset import TextData
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.saved import find_tokenizer
-from zoo.hub import CONFIG
 from zoo.models import LanguageModel
 from zoo.run.trained import check_together, data_of, tokenizer_of
 from zoo.utils.errors import DataError
@@ -88,7 +87,7 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
         start_id = start_id if bos_id is None else bos_id
         if not isinstance(start_id, int) or not 0 <= start_id < config.vocab_size:
             raise DataError(
-                f"{path}: bos_token_id of {CONFIG} is {start_id!r}; expected a token below "
+                f"{path}: bos_token_id is {start_id!r}; expected a token below "
                 f"{config.vocab_size}, or null for the one that ends documents"
             )
     return EvaluatedModel(
