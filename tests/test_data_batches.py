@@ -14,6 +14,7 @@ from zoo.data.objectives.base import Causal
 from zoo.data.objectives.batches import windows_per_epoch
 from zoo.data.shuffle import ROUNDS, permute
 from zoo.data.tokens import TokenFile
+from zoo.nn.loss import IGNORED
 from zoo.utils.errors import DataError
 
 CONTEXT = 8
@@ -143,13 +144,27 @@ def test_a_limited_validation_is_spread_over_the_text(tmp_path: Path) -> None:
     assert starts.tolist() == [0, 96, 200, 296, 400, 496, 600, 696]
 
 
-def test_the_ranks_share_the_validation_evenly(tmp_path: Path) -> None:
-    tokens = counting(tmp_path, 8 * 11 + 1)
-    ranks = [list(validation_batches(tokens, batch_size=4, context=CONTEXT, rank=r, world=2)) for r in (0, 1)]
-    assert [[len(inputs) for inputs, _ in pairs] for pairs in ranks] == [[2, 2, 1], [2, 2, 1]]
-    rows = torch.cat([inputs for pair in zip(*ranks, strict=True) for inputs, _ in pair])
-    assert rows[:, 0].tolist() == sorted(set(rows[:, 0].tolist()))
-    assert len(rows) == 10
+@pytest.mark.parametrize("world", [2, 3, 4])
+@pytest.mark.parametrize("batches", [1, 2, 1000])
+@pytest.mark.parametrize("length", [9, 88, 8 * 11 + 1, 8 * 29 + 1])
+def test_any_number_of_ranks_validates_on_the_same_windows(
+    tmp_path: Path, length: int, batches: int, world: int
+) -> None:
+    """Every target of one process counts once; what fills the last batch up has no target."""
+    tokens = counting(tmp_path, length)
+    alone = list(validation_batches(tokens, batch_size=12, context=CONTEXT, batches=batches))
+    ranks = [
+        list(validation_batches(tokens, batch_size=12, context=CONTEXT, batches=batches, rank=r, world=world))
+        for r in range(world)
+    ]
+    sizes = [[len(inputs) for inputs, _ in pairs] for pairs in ranks]
+    assert all(size == sizes[0] for size in sizes), "a collective call would wait for ever"
+    together = [torch.cat(parts) for pair in zip(*ranks, strict=True) for parts in zip(*pair, strict=True)]
+    read, targets = torch.cat(together[0::2]), torch.cat(together[1::2])
+    counted = (targets != IGNORED).all(1)
+    assert torch.equal(read[counted], torch.cat([inputs for inputs, _ in alone]))
+    assert torch.equal(targets[counted], torch.cat([targets for _, targets in alone]))
+    assert (targets[~counted] == IGNORED).all() and (~counted).sum() < world
 
 
 @pytest.mark.parametrize(
@@ -165,8 +180,3 @@ def test_sizes_that_do_not_fit(tmp_path: Path, length: int, fields: dict[str, in
         batch(tokens, seed=0, step=0, **sizes)
     with pytest.raises(DataError, match=message):
         next(validation_batches(tokens, **sizes))
-
-
-def test_fewer_validation_sequences_than_ranks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"1 windows of 9 tokens for 2 processes"):
-        next(validation_batches(counting(tmp_path, 16), batch_size=2, context=CONTEXT, world=2))

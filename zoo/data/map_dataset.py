@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from zoo.data.dataset import Batch, BatchSpec, Dataset
-from zoo.data.shuffle import padded_validation_indices, training_indices
+from zoo.data.shuffle import training_indices, validation_indices
 from zoo.nn.loss import IGNORED
 
 Examples = TypeVar("Examples", bound=Sized)
@@ -54,7 +54,7 @@ class MapDataset(Dataset, Generic[Examples]):
     ) -> Iterator[Batch]:
         count = len(examples)
         named = f"{count} validation examples"
-        for indices, fills_up in padded_validation_indices(spec, count, max_batches, named):
+        for _, indices, fills_up in validation_indices(spec, count, max_batches, named):
             *inputs, targets = self.collate(examples, indices)
             targets[torch.from_numpy(fills_up)] = IGNORED
             yield *inputs, targets

@@ -60,12 +60,27 @@ def training_indices(spec: BatchSpec, count: int) -> NDArray[np.int64]:
     return indices
 
 
+class ValidationPart(NamedTuple):
+    """A rank's part of a validation batch.
+
+    Attributes:
+        first: position of this rank's first example among those of all batches.
+        indices: int64, the indices of this rank's examples, equally many on all ranks.
+        fills_up: bool, which of them only fill up the last batch: the targets of those must be ignored.
+    """
+
+    first: int
+    indices: NDArray[np.int64]
+    fills_up: NDArray[np.bool_]
+
+
 def validation_indices(
     spec: BatchSpec, count: int, max_batches: int | None, examples: str
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield the examples of each validation batch: the same ones at every call and in every run.
+) -> Iterator[ValidationPart]:
+    """Yield a rank's part of each validation batch.
 
-    The last batch may be smaller; every rank gets the same number of examples of each batch.
+    All ranks together have the same examples at every call, in every run and with any number of ranks. The
+    last batch may be smaller. If the ranks do not divide it, the last example is repeated to fill it up.
 
     Args:
         spec: batch size and ranks; seed and step have no effect.
@@ -73,35 +88,20 @@ def validation_indices(
         max_batches: upper limit of the number of batches; None: all examples.
         examples: a description of the examples and their origin, for the error message.
 
-    Yields:
-        Position of this rank's first example among those of all batches, and the indices of its examples.
-
     Raises:
-        DataError: There are fewer examples than ranks.
+        DataError: There are no examples.
     """
+    if not count:
+        raise DataError(f"{examples}: expected one at least")
     wanted = count if max_batches is None else min(count, max_batches * spec.batch_size)
-    wanted -= wanted % spec.world_size
-    if not wanted:
-        raise DataError(f"{examples} for {spec.world_size} processes")
-    indices = np.arange(wanted, dtype=np.int64) * count // wanted
-    for first in range(0, wanted, spec.batch_size):
-        batch = indices[first : first + spec.batch_size]
-        share = len(batch) // spec.world_size
-        yield first + spec.rank * share, batch[spec.rank * share : (spec.rank + 1) * share]
-
-
-def padded_validation_indices(
-    spec: BatchSpec, count: int, max_batches: int | None, examples: str
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
-    """`validation_indices` of all examples, also if the ranks do not divide them.
-
-    Yields:
-        The indices of this rank's examples, and which of them only fill up the last batch: the targets of
-        those must be ignored.
-    """
-    padded = -(-count // spec.world_size) * spec.world_size
-    for _, indices in validation_indices(spec, padded, max_batches, examples):
-        yield np.minimum(indices, count - 1), indices >= count
+    filled = -(-wanted // spec.world_size) * spec.world_size
+    numbers = np.arange(filled, dtype=np.int64)
+    indices = np.minimum(numbers, wanted - 1) * count // wanted
+    for start in range(0, filled, spec.batch_size):
+        share = min(spec.batch_size, filled - start) // spec.world_size
+        first = start + spec.rank * share
+        part = slice(first, first + share)
+        yield ValidationPart(first, indices[part], numbers[part] >= wanted)
 
 
 def permute(numbers: NDArray[np.int64], count: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zoo.data.dataset import Batch, BatchSpec, DataConfig, Dataset, ModelRequirements
-from zoo.data.shuffle import padded_validation_indices, training_indices
+from zoo.data.shuffle import training_indices, validation_indices
 from zoo.nn.loss import IGNORED
 from zoo.utils.errors import DataError
 from zoo.utils.measures import OF_CLASSIFIERS
@@ -107,6 +107,6 @@ class LabelledImages(Dataset):
     ) -> Iterator[Batch]:
         count = len(labels)
         named = f"{count} validation images"
-        for indices, fills_up in padded_validation_indices(spec, count, max_batches, named):
+        for _, indices, fills_up in validation_indices(spec, count, max_batches, named):
             targets = np.where(fills_up, IGNORED, labels[indices])
             yield self.validation_images(indices.tolist()), torch.from_numpy(targets)

@@ -13,6 +13,7 @@ from zoo.data.objectives.batches import inputs_and_targets, training_windows, va
 from zoo.data.prompting import decode_in_vocabulary
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokens import TokenFile
+from zoo.nn.loss import IGNORED
 
 
 class Objective(Config):
@@ -80,11 +81,15 @@ class Objective(Config):
     ) -> Iterator[Batch]:
         """This rank's parts of at most `max_batches` batches, the same at every call.
 
-        The windows are spread evenly over the text; the other arguments are those of `train_batch`.
+        The windows are spread evenly over the text; the other arguments are those of `train_batch`. If the
+        ranks do not divide the windows, the last batch is filled up with windows whose targets are ignored.
         """
         length = self.tokens_per_example(context)
         batches = validation_windows(tokens, spec, self.stride(context), length, max_batches)
-        return (self.examples(windows, 0, first, vocab_size) for first, windows in batches)
+        for first, windows, fills_up in batches:
+            *inputs, targets = self.examples(windows, 0, first, vocab_size)
+            targets[fills_up] = IGNORED
+            yield *inputs, targets
 
     @property
     def decoder_start_id(self) -> int | None:

@@ -7,6 +7,7 @@ the tokens are treated as a ring, which is cut into windows from a random offset
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -51,9 +52,24 @@ def training_windows(tokens: TokenFile, spec: BatchSpec, stride: int, length: in
     return torch.from_numpy(tokens.windows(starts, length))
 
 
+class ValidationWindows(NamedTuple):
+    """A rank's part of a validation batch.
+
+    Attributes:
+        first: position of this rank's first window among those of all batches.
+        windows: (windows of this rank, length) int64.
+        fills_up: (windows of this rank,) bool, which of them only fill up the last batch: their targets must
+            be ignored.
+    """
+
+    first: int
+    windows: Tensor
+    fills_up: Tensor
+
+
 def validation_windows(
     tokens: TokenFile, spec: BatchSpec, stride: int, length: int, max_batches: int | None = None
-) -> Iterator[tuple[int, Tensor]]:
+) -> Iterator[ValidationWindows]:
     """Yield the windows of each validation batch: the same ones at every call and in every run.
 
     With a limit they are spread evenly over the text. The last batch may be smaller; every rank gets the
@@ -66,18 +82,15 @@ def validation_windows(
         length: number of tokens in a window.
         max_batches: upper limit of the number of batches; None: the whole text.
 
-    Yields:
-        Position of this rank's first window among those of all batches, and the windows,
-        (windows of this rank, length) int64.
-
     Raises:
-        DataError: The text is shorter than one window, or has fewer windows than there are ranks.
+        DataError: The text is shorter than one window.
     """
     windows_per_epoch(tokens, stride, length)
     count = (len(tokens) - length) // stride + 1
     examples = f"{tokens.path}: {count} windows of {length} tokens"
-    for first, windows in validation_indices(spec, count, max_batches, examples):
-        yield first, torch.from_numpy(tokens.windows(stride * windows, length))
+    for first, indices, fills_up in validation_indices(spec, count, max_batches, examples):
+        windows = torch.from_numpy(tokens.windows(stride * indices, length))
+        yield ValidationWindows(first, windows, torch.from_numpy(fills_up))
 
 
 def inputs_and_targets(windows: Tensor) -> tuple[Tensor, Tensor]:
