@@ -13,6 +13,7 @@ from zoo.ablate.execute import execute
 from zoo.ablate.ladder_verdict import judge_ladder
 from zoo.ablate.lines import COLUMNS, Lines, config_hash
 from zoo.ablate.manifest import read_manifest, write_manifest
+from zoo.ablate.progress import progress
 from zoo.ablate.scale.document import document
 from zoo.ablate.scale.sources import read_table, sweep_table
 from zoo.ablate.scale.verdict import judge
@@ -90,6 +91,23 @@ def test_a_sweep_goes_on_from_its_lines(tmp_path: Path) -> None:
         assert done.value.code == 0
     first, second = ({file.name: file.read_bytes() for file in page.iterdir()} for page in pages)
     assert first == second  # `make scale-report` leaves no diff
+
+
+def test_lines_that_the_sweep_file_no_longer_plans_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scale = {"sizes": [{"model.d_model": 8}], "budgets": {"steps": [2, 4]}}
+    for seeds, doubted in ((2, False), (1, True)):
+        sweep = ladder(tmp_path, tune=None, scale=scale | {"seeds": seeds})
+        with pytest.raises(SystemExit) as done:
+            main(["sweep", str(tmp_path / "ladder.yaml"), "--workers", "1"])
+        assert done.value.code == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert ("does not plan" in printed) == doubted
+    assert "Caution: 4 lines of runs that the sweep file does not plan, first lines.csv:" in printed
+    assert "init=he with seed 1; `zoo verdict lines.csv` judges" in printed
+    assert {line.run.seed for line in progress(sweep).unplanned} == {1}
+    assert {run.seed for run in sweep_table(sweep.folder).runs} == {0}  # the sweep itself judges its own runs
 
 
 def test_lines_of_runs_with_other_data_are_refused_before_any_work(tmp_path: Path) -> None:

@@ -374,15 +374,15 @@ def test_an_interval_that_is_too_wide_for_the_picture_ends_in_an_arrow(
     assert drawn != wider
 
 
-def test_the_drift_table_as_a_picture(tmp_path: Path) -> None:
-    side = Side("gpt", "adamw", "none")
+def test_the_drift_table_as_a_picture_and_in_words(tmp_path: Path) -> None:
+    sides = tuple(Side("gpt", "adamw", rule) for rule in ("none", "mup"))
     table, file = Table([]), tmp_path / "drift.csv"
     empty = drifting(DRIFTING, file)
     assert empty.status.startswith("No run yet")
     assert not empty.picture
-    while runs := due(table, Part((side,), ("width",), sizes=3)):
+    while runs := due(table, Part(sides, ("width",), sizes=3)):
         cell, rate = runs[0]
-        best = 3e-3 * (cell.width / 64) ** -0.25
+        best = 3e-3 * (cell.width / 64) ** (-0.5 if cell.rule == "none" else 0)
         values = (cell.model, cell.optimizer, cell.rule, cell.width, cell.layers, cell.horizon, cell.seed)
         line = DriftLine(*values, rate, 2 + 0.1 * math.log(rate / best) ** 2, 36.0)
         table.append(file, replace(line, config=hash_of(line)))
@@ -390,8 +390,19 @@ def test_the_drift_table_as_a_picture(tmp_path: Path) -> None:
     assert found.picture == "drift"
     drawn = plotly_figure(found.plots["drift"], line_styles(found.styled))
     assert drawn["views"][0]["layout"]["xaxis"]["range"] == [-3, 3]
-    assert list(found.plots["drift"].views[0].series[0].y) == ["gpt adamw"]
-    assert "-0.50 (" in own_page(found)
+    assert [list(series.y) for series in found.plots["drift"].views[0].series] == [
+        ["gpt adamw"],
+        ["gpt adamw, mup"],
+    ]
+    [sentence] = found.sentences
+    assert sentence.startswith(
+        "gpt with adamw, width 64 to 256: the best rate moves without a rule: -1.00 (-1.00 to -1.00); "
+        "stays within half an octave with mup: "
+    )
+    assert sentence in own_page(found)
+    assert not found.complete  # 36 rows are missing
+    front = front_page([chapter(tmp_path, [])[0], replace(found, complete=True)])
+    assert f"**{found.title}**\n\n* {sentence}" in front.split("## What a reader may conclude")[1]
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,6 @@ class Row:
         here: the token speed-up with its interval.
         word: that of the verdict.
         scale: sizes and budgets that it rests on.
-        decided: whether all runs of the question have ended.
         looked_at: whether the runs so far suffice for a word: all of the question, or those of four sizes.
     """
 
@@ -39,7 +38,6 @@ class Row:
     here: str
     word: str
     scale: str
-    decided: bool
     looked_at: bool
 
 
@@ -52,8 +50,9 @@ class Chapter:
         title: the heading.
         question: in the words of its sweep file.
         status: how many runs there are, in a sentence.
+        complete: whether all its runs have ended.
         rows: of the table of claims.
-        sentences: of the verdict.
+        sentences: what a reader may conclude of its runs.
         alarms: why no word of the study is to be believed, without full stops.
         sections: of its page.
         styled: the names whose lines its plots have, in the order of their styles.
@@ -66,6 +65,7 @@ class Chapter:
     title: str
     question: str
     status: str
+    complete: bool
     rows: Sequence[Row] = ()
     sentences: Sequence[str] = ()
     alarms: Sequence[str] = ()
@@ -105,6 +105,8 @@ def judged(question: Question, state: LadderProgress) -> Chapter:
     doubts = [*alarming, *notes(verdicts)]
     if verdicts and not state.complete:
         doubts.insert(0, "not all runs have ended: what is said is so far, and the last word may be another")
+    if state.doubt:
+        doubts.append(state.doubt)
     command = f"zoo verdict docs/results/scale/{state.lines.file.name} --baseline '{sweep.baseline}'"
     command += f" --margin {scale.margin:g}"
     if sizes := state.looks.sizes:
@@ -118,6 +120,7 @@ def judged(question: Question, state: LadderProgress) -> Chapter:
         question.title,
         sweep.description or "",
         runs,
+        state.complete,
         tuple(_rows(question, state, verdicts, {row.variant for row in beside if row.turned})),
         sentences(verdicts, sweep.baseline, scale.margin),
         alarming,
@@ -135,7 +138,7 @@ def _rows(
         verdict = verdicts.get(claim.variant)
         if verdict is None:
             word = "begun" if state.ended else NO_RUN
-            yield Row(claim.text, claim.paper, "", word, _planned(state), decided=False, looked_at=False)
+            yield Row(claim.text, claim.paper, "", word, _planned(state), looked_at=False)
             continue
         word = word_text(verdict)
         if claim.variant in turned:
@@ -146,7 +149,6 @@ def _rows(
             speedup_text(verdict),
             word if state.complete else f"so far: {word}",
             _measured(state, verdict),
-            decided=state.complete,
             looked_at=state.complete or verdict.trend is not None,  # a trend is that of a line
         )
 

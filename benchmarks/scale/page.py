@@ -29,7 +29,7 @@ ABOUT = (
     "is that of [`zoo verdict`](../verdict-across-scale.md)."
 )
 BEYOND = (
-    "Each sentence is about models of the sizes, budgets and contexts that its row names, trained on this "
+    "Each sentence is about models of the sizes, budgets and contexts that its question names, trained on its "
     "corpus with the rules of the plan. Of larger models, longer runs or other text none of them says "
     "anything; where a line is extended, it is to twice the largest size and no farther."
 )
@@ -85,7 +85,7 @@ def front_page(chapters: Sequence[Chapter]) -> str:
     parts = [f"# {TITLE}", *_withheld(chapters), claims(chapters), ABOUT, "## Questions"]
     for chapter in chapters:
         parts += [f"### {chapter.title}", " ".join(filter(None, (chapter.question, chapter.status)))]
-        parts += _listed(chapter.sentences)
+        parts += _listed(() if chapter.complete else chapter.sentences)
         if chapter.picture:
             plot = chapter.plots[chapter.picture]
             picture = f"{FOLDER}/{chapter.key}/{plot.key}.png"
@@ -131,11 +131,12 @@ def claims(chapters: Sequence[Chapter], *, only_with_words: bool = False) -> str
 
 
 def _conclusions(chapters: Sequence[Chapter]) -> Iterator[str]:
-    decided = [chapter for chapter in chapters if chapter.rows and all(row.decided for row in chapter.rows)]
+    decided = [chapter for chapter in chapters if chapter.complete and chapter.sentences]
     if not decided or _withheld(chapters):
         yield "Nothing yet: no question has all its runs." if not decided else _withheld(chapters)[0]
         return
     for chapter in decided:
+        yield f"**{chapter.title}**"
         yield from _listed(chapter.sentences)
     open_ = [chapter.title for chapter in chapters if chapter not in decided]
     if open_:

@@ -35,6 +35,7 @@ def stability(question: Question, state: LadderProgress) -> Chapter:
         question.title,
         sweep.description or "",
         runs,
+        state.complete,
         sections=sections,
         styled=tuple(dict.fromkeys(method for _, method in grouped)),
         picture="rates" if grouped else "",

@@ -9,6 +9,7 @@ from zoo.ablate.caveats import caveats
 from zoo.ablate.execute import SweepResult, execute
 from zoo.ablate.ladder_verdict import LadderVerdict, judge_ladder
 from zoo.ablate.pool import worker_count
+from zoo.ablate.progress import progress
 from zoo.ablate.results import read_results
 from zoo.ablate.scale.presentation import verdict_table as ladder_table
 from zoo.ablate.sweep import Sweep
@@ -21,15 +22,19 @@ def conclusion(judgement: Judgement) -> Group:
     """The verdict table, the verdicts in words, and the caveats, for a terminal."""
     table = verdict_table(judgement)
     sentences = [Text(sentence) for sentence in judgement.sentences]
-    cautions = [Text(f"Caution: {sentence}.", style="yellow") for sentence in caveats(judgement)]
+    cautions = map(_caution, caveats(judgement))
     return Group(table.rich(), Text(table.note, style="dim"), *sentences, *cautions)
 
 
 def ladder_conclusion(verdict: LadderVerdict) -> Group:
     """The verdicts of a ladder in words, its table, and the reasons for doubt, for a terminal."""
     table = ladder_table(verdict.verdicts, verdict.baseline)
-    cautions = [Text(f"Caution: {note}.", style="yellow") for note in verdict.notes]
+    cautions = map(_caution, verdict.notes)
     return Group(*map(Text, verdict.sentences), table.rich(), Text(table.note, style="dim"), *cautions)
+
+
+def _caution(sentence: str) -> Text:
+    return Text(f"Caution: {sentence}.", style="yellow")
 
 
 def run_sweep(sweep: Sweep, workers: int | None, console: Console) -> SweepResult:
@@ -57,6 +62,8 @@ def run_sweep(sweep: Sweep, workers: int | None, console: Console) -> SweepResul
         except DataError as error:  # stopped before there were runs to compare
             console.print(f"No verdict yet: {error}")
             return result
+    if result.finished and sweep.lines is not None and (doubt := progress(sweep).doubt):
+        console.print(_caution(doubt))
     page = f"The page with all of it: zoo report {sweep.folder} --out DIR"
     console.print(page, highlight=False, markup=False)
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
 
 from zoo.ablate.amount import of_size
 from zoo.ablate.execute import plan_of_known, planner_of
@@ -27,12 +28,14 @@ class LadderProgress:
         lines: the lines of the ladder.
         planned: number of runs, without those that tuning adds beyond a border.
         sizes: for every variant the parameters of the completed sizes, from the smallest on.
+        unplanned: the lines of runs that the sweep file does not plan, because it was changed after them.
     """
 
     sweep: Sweep
     lines: Lines
     planned: int
     sizes: Mapping[str, frozenset[int]]
+    unplanned: tuple[RunLine, ...] = ()
 
     @property
     def ended(self) -> int:
@@ -48,6 +51,18 @@ class LadderProgress:
     def is_whole(self) -> bool:
         """Whether every size that has been begun, of any variant, is complete."""
         return all(line.run.size in self.sizes[line.run.variant] for line in self.lines)
+
+    @property
+    def doubt(self) -> str:
+        """A sentence, without its full stop, on the lines that are not planned; empty if there are none."""
+        if not self.unplanned:
+            return ""
+        name, first, count = self.lines.file.name, self.unplanned[0].run, len(self.unplanned)
+        return (
+            f"{count} line{'s' * (count > 1)} of runs that the sweep file does not plan, first "
+            f"{Path(first.place).name}, {first.variant} with seed {first.seed}; `zoo verdict {name}` judges "
+            f"them with the others: expected {name} without them"
+        )
 
     @property
     def taken_over(self) -> int:
@@ -114,4 +129,11 @@ def progress(sweep: Sweep) -> LadderProgress:
         name: frozenset(takewhile(of_variant.get, (size.params for size in sweep.ladder)))
         for name, of_variant in reached.items()
     }
-    return LadderProgress(sweep, lines, sum(compared + tuned for compared, tuned, _ in amounts), sizes)
+    keys = {run.key for run in runs}
+    return LadderProgress(
+        sweep,
+        lines,
+        sum(compared + tuned for compared, tuned, _ in amounts),
+        sizes,
+        tuple(line for line in lines if line.key not in keys),
+    )
