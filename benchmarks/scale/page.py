@@ -29,8 +29,8 @@ ABOUT = (
     "is that of [`zoo verdict`](../verdict-across-scale.md)."
 )
 BEYOND = (
-    "Each sentence is about models of the sizes, budgets and contexts that its question names, trained on its "
-    "corpus with the rules of the plan. Of larger models, longer runs or other text none of them says "
+    "Each sentence is about models of the sizes, budgets and contexts that its question names, trained on "
+    "its corpus with the rules of the plan. Of larger models, longer runs or other text none of them says "
     "anything; where a line is extended, it is to twice the largest size and no farther."
 )
 BEGIN, END = "<!-- scale: begin -->", "<!-- scale: end -->"
