@@ -6,6 +6,7 @@ import pytest
 from tiny_runs import SIZES, TEXT
 
 from zoo import build_model, save_model
+from zoo.ablate.sweep import load_sweep
 from zoo.config.inputs import from_current_folder
 from zoo.config.yaml import Located
 from zoo.data.corpora import JsonlCorpus, TextCorpus
@@ -67,6 +68,24 @@ def test_each_file_of_a_chain_has_its_own_folder(elsewhere: Path) -> None:
     child.parent.mkdir()
     child.write_text("extends: ../project/run.yaml\n", encoding="utf-8")
     assert [path.resolve() for path in sources(child)] == [inside]
+
+
+def test_a_sweep_file_that_is_extended_has_its_own_folder(elsewhere: Path) -> None:
+    """`base`, and what fragments of `axes` extend, lie beside the file that names them."""
+    texts(elsewhere / "texts")
+    (elsewhere / "wide.yaml").write_text("model: {d_model: 32}\n", encoding="utf-8")
+    axes = "axes: {width: {narrow: {}, wide: {extends: wide.yaml}}}\n"
+    trained = "optimizer: {type: adamw, lr: 1e-2}\ntrain: {steps: 2, batch_size: 2}\n"
+    (elsewhere / "base.yaml").write_text(f"extends: run.yaml\n{trained}", encoding="utf-8")
+    (elsewhere / "sweep.yaml").write_text(f"base: base.yaml\n{axes}out: sweeps\n", encoding="utf-8")
+    mine = elsewhere.parent / "mine"
+    mine.mkdir()
+    more = "axes: {width: {wider: {extends: wider.yaml}}}\n"
+    (mine / "wider.yaml").write_text("model: {d_model: 64}\n", encoding="utf-8")
+    (mine / "sweep.yaml").write_text(f"extends: ../project/sweep.yaml\n{more}", encoding="utf-8")
+    for file in (Path("mine/sweep.yaml"), mine / "sweep.yaml"):
+        models = [config.model for variant in load_sweep(file).variants for config in variant.configs]
+        assert [getattr(model, "d_model", None) for model in models] == [16, 32, 64]
 
 
 def test_patterns(elsewhere: Path) -> None:

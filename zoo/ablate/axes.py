@@ -57,15 +57,14 @@ def variant_name(settings: Mapping[str, str]) -> str:
     return ",".join(f"{axis}={name}" for axis, name in settings.items()) or "base"
 
 
-def combinations(content: Located, folder: Path, problems: list[str]) -> list[Combination]:
+def combinations(content: Located, problems: list[str]) -> list[Combination]:
     """All variants of a sweep file, in the order of the file.
 
     Args:
         content: the sweep file.
-        folder: the folder that `extends` in fragments is relative to.
         problems: a list to which one line is added for each problem.
     """
-    axes = [_axis(key, values, folder, problems) for key, values in _get(content, "axes", {}).items()]
+    axes = [_axis(key, values, problems) for key, values in _get(content, "axes", {}).items()]
     axes += [_joint_axes(group, problems) for group in _get(content, "zip", [])]
     kept = [Combination(levels) for levels in product(*axes)]
     if problems:
@@ -139,9 +138,9 @@ def short_name(value: object, full: bool = False) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _axis(key: str, values: Located, folder: Path, problems: list[str]) -> list[Level]:
+def _axis(key: str, values: Located, problems: list[str]) -> list[Level]:
     if isinstance(values.value, dict):
-        return _fragments(key, values, folder, problems)
+        return _fragments(key, values, problems)
     if not isinstance(values.value, list):
         problems.append(
             f"{values.place}: axes.{key}: value {values.plain()!r}: expected a list of values, or a mapping "
@@ -191,7 +190,7 @@ def _short_names(key: str, values: Located, problems: list[str], where: str) -> 
     return names
 
 
-def _fragments(label: str, named: Located, folder: Path, problems: list[str]) -> list[Level]:
+def _fragments(label: str, named: Located, problems: list[str]) -> list[Level]:
     levels = []
     _require_two(f"axes.{label}", named, problems)
     for name, fragment in named.value.items():
@@ -203,7 +202,7 @@ def _fragments(label: str, named: Located, folder: Path, problems: list[str]) ->
                 "to put on top of the configuration (`extends: NAME` for that of a file)"
             )
         else:
-            levels.append(Level({label: name}, (extend(content, folder, problems),), exact=False))
+            levels.append(Level({label: name}, (extend(content, Path(), problems),), exact=False))
     return levels
 
 

@@ -21,7 +21,7 @@ from zoo.ablate.tokenizers import mixed_tokenizers, tokenizers_of
 from zoo.ablate.tuning import grid_points
 from zoo.ablate.variants import SweepVariant, build_variants, require_different_runs
 from zoo.config.compose import extend, find_config, merge, parse_overrides, read_config
-from zoo.config.inputs import LINE_OF_FILE, from_current_folder
+from zoo.config.inputs import folder_of, from_current_folder
 from zoo.config.yaml import Located
 from zoo.run.config import RunConfig, plain
 from zoo.run.job import Job
@@ -150,8 +150,8 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
     config = validate_sweep(content, problems)
     if config is None or problems:
         raise ConfigError("\n".join(problems))
-    chosen = combinations(content, file.parent, problems)
-    base = _base(content.value["base"], file.parent, problems)
+    chosen = combinations(content, problems)
+    base = _base(content.value["base"], problems)
     _stop_at(problems)
     changes = [parse_overrides([text], problems) for text in overrides]
     for change in changes:
@@ -240,8 +240,7 @@ def _scoring(content: Located, config: SweepConfig, measure: Measure) -> TaskSco
 
 def _beside(written: Located) -> Path:
     """A path relative to the folder of the file in which it is written, whether it exists or not."""
-    match = LINE_OF_FILE.fullmatch(written.place)
-    return (Path(match[1]).parent if match else Path()) / Path(str(written.value)).expanduser()
+    return folder_of(written, Path()) / Path(str(written.value)).expanduser()
 
 
 def _measure(
@@ -297,14 +296,14 @@ def _stop_at(problems: Sequence[str]) -> None:
         raise ConfigError("\n".join(problems))
 
 
-def _base(base: Located, folder: Path, problems: list[str]) -> Located:
+def _base(base: Located, problems: list[str]) -> Located:
     if isinstance(base.value, dict):
-        return extend(base, folder, problems)
+        return extend(base, Path(), problems)
     if not isinstance(base.value, str):
         problems.append(f"{base.place}: base: value {base.value!r}: expected a name, a path or a mapping")
         return base
     try:
-        return read_config(find_config(base.value, folder), problems)
+        return read_config(find_config(base.value, folder_of(base, Path())), problems)
     except ConfigError as error:
         problems.append(f"{base.place}: base: {error}")
         return base

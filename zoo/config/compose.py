@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from zoo.config.inputs import folder_of
 from zoo.config.plugins import CLASS_PATH, PluginRecord, import_class, load_installed, load_plugin, require
 from zoo.config.yaml import Located, read_value, read_yaml
 from zoo.utils.errors import ConfigError, PluginError, did_you_mean
@@ -125,7 +126,7 @@ def extend(
 
     Args:
         fields: the mapping; the plugins that it names are imported.
-        folder: the folder that its paths are relative to.
+        folder: the folder that paths are relative to which were not read from a file.
         problems: a list to which one line is added for each problem.
         above: the file that the mapping was read from, and the files that extend it.
         trusted: see `read_config`.
@@ -148,7 +149,7 @@ def extend(
             problems.append(f"{parent.place}: extends: value {parent.value!r}: expected a name or a path")
             continue
         try:
-            file = find_config(parent.value, folder)
+            file = find_config(parent.value, folder_of(parent, folder))
         except ConfigError as error:
             problems.append(f"{parent.place}: extends: {error}")
             continue
@@ -234,7 +235,8 @@ def import_named(plugins: Located, folder: Path, trusted: bool) -> None:
     Args:
         plugins: a list of paths and names of modules or, in files that zoo wrote, of `PluginRecord` as
             mappings.
-        folder: the folder that paths are relative to.
+        folder: the folder that paths are relative to which were not read from a file; a run folder, if
+            plugins are recorded.
         trusted: whether paths and names may be imported.
 
     Raises:
@@ -255,7 +257,7 @@ def import_named(plugins: Located, folder: Path, trusted: bool) -> None:
                     f"code is never imported from a run folder: name it with --plugin {item.value}"
                 )
             else:
-                load_plugin(item.value, folder)
+                load_plugin(item.value, folder_of(item, folder))
         except ValidationError as error:
             problems.append(
                 f"{item.place}: plugins: expected what zoo records of a plugin: {error.errors()[0]['msg']}"
@@ -271,7 +273,7 @@ def import_classes(node: Located, folder: Path, key: str = "") -> Located:
 
     Args:
         node: the configuration as the user wrote it.
-        folder: the folder that paths are relative to.
+        folder: the folder that paths are relative to which were not read from a file.
         key: the dotted keys that lead to `node`.
 
     Returns:
@@ -291,7 +293,7 @@ def import_classes(node: Located, folder: Path, key: str = "") -> Located:
     ):
         return node
     try:
-        return Located(import_class(node.value, folder, again=not node.place), node.place)
+        return Located(import_class(node.value, folder_of(node, folder), again=not node.place), node.place)
     except PluginError as error:
         raise ConfigError(": ".join(part for part in (node.place, key, str(error)) if part)) from error
 

@@ -43,6 +43,17 @@ def from_current_folder(value: Located) -> Located:
     return Located(_path_from_current_folder(value.value, value.place), value.place)
 
 
+def folder_of(written: Located, otherwise: Path) -> Path:
+    """The folder of the file in which a value was written.
+
+    Args:
+        written: the value; a merged mapping has values of several files.
+        otherwise: the folder of values that were not read from a file.
+    """
+    match = LINE_OF_FILE.fullmatch(written.place)
+    return Path(match[1]).parent if match else otherwise
+
+
 def key_of(given: Located, missing: Path) -> Keys | None:
     """The first key whose value is a given path; None: no key has this value.
 
@@ -83,10 +94,9 @@ def _path_from_current_folder(written: str, place: str) -> str:
 
 def _own_folder(written: str, place: str) -> Path | None:
     """The folder in which a path is looked for before the current one; None: there is no such folder."""
-    match = LINE_OF_FILE.fullmatch(place)
-    if match is None or Path(written).expanduser().is_absolute():
+    if Path(written).expanduser().is_absolute():
         return None
-    folder = Path(match[1]).parent
+    folder = folder_of(Located(written, place), Path())
     # Paths that zoo records in a run folder are relative to the current folder already.
     return None if folder == Path() or RunFolder(folder).metrics.is_file() else folder
 
