@@ -27,8 +27,8 @@ from zoo.checkpoint.integrity import WRITTEN, Reading, bytes_of
 from zoo.checkpoint.safetensors import read_tensors, write_tensors
 from zoo.run.config import load_config
 from zoo.train.interrupt import Interrupt
+from zoo.train.loop import TrainingLoop
 from zoo.train.run import train
-from zoo.train.session import _Session
 from zoo.train.spikecontrol import SpikeControl
 from zoo.train.step import StepResult
 from zoo.utils.atomic import flush
@@ -102,9 +102,9 @@ def _steps(config: str, steps: int) -> None:
     spike. All of it is Python's work: its share is largest for small models.
     """
     times: tuple[list[float], list[float]] = [], []
-    whole, judge, is_finite = _Session._step, SpikeControl.judge, StepResult.is_finite
+    whole, judge, is_finite = TrainingLoop._step, SpikeControl.judge, StepResult.is_finite
 
-    def step(self: _Session, interrupt: Interrupt) -> bool:
+    def step(self: TrainingLoop, interrupt: Interrupt) -> bool:
         without = (self.done + 1) // 2 % 2  # with, without, without, with: odd and even steps may differ
         asked = SimpleNamespace(requested=False) if without else interrupt
         with (  # both sides are patched: what comes before a step tells on its time
@@ -116,7 +116,7 @@ def _steps(config: str, steps: int) -> None:
             times[without].append(time.perf_counter() - begin)
         return stopped
 
-    with tempfile.TemporaryDirectory() as folder, patch.object(_Session, "_step", step):
+    with tempfile.TemporaryDirectory() as folder, patch.object(TrainingLoop, "_step", step):
         changes = [
             f"train.steps={steps}",
             f"train.runs_dir={folder}",

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import zoo.train.session
+import zoo.train.loop
 from zoo import build_model, build_optimizer, load_model
 from zoo.config.registry import CLIPS, OPTIMIZERS
 from zoo.data import Batch
@@ -158,7 +158,7 @@ def test_a_read_would_be_counted() -> None:
 
 def behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a run on the processor read numbers when a run on a GPU does."""
-    monkeypatch.setattr(zoo.train.session, "arrives_alone", lambda device: True)
+    monkeypatch.setattr(zoo.train.loop, "arrives_alone", lambda device: True)
 
 
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:

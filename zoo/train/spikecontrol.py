@@ -1,7 +1,7 @@
 """Actions on a loss spike: log it, skip its batch, or roll the run back to a checkpoint.
 
 The state that these decisions depend on is in the checkpoints, so a resumed run takes the same steps. The
-steps themselves are taken by the training loop, `zoo.train.session`.
+steps themselves are taken by the training loop, `zoo.train.loop`.
 """
 
 from __future__ import annotations
