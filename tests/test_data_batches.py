@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data.dataset import BatchSpec
+from zoo.data.dataset import Batch, BatchSpec
 from zoo.data.objectives.base import Causal
 from zoo.data.objectives.batches import windows_per_epoch
 from zoo.data.shuffle import ROUNDS, permute
@@ -142,6 +142,19 @@ def test_a_limited_validation_is_spread_over_the_text(tmp_path: Path) -> None:
     pairs = list(validation_batches(tokens, batch_size=4, context=CONTEXT, batches=2))
     starts = torch.cat([inputs[:, 0] for inputs, _ in pairs])
     assert starts.tolist() == [0, 96, 200, 296, 400, 496, 600, 696]
+
+
+def test_what_fills_up_a_batch_keeps_its_inputs(tmp_path: Path) -> None:
+    """Also where an objective returns inputs and targets that share their memory."""
+
+    class Views(Causal):
+        def examples(self, windows: torch.Tensor, seed: int, first: int, vocab_size: int) -> Batch:
+            return windows[:, :-1], windows[:, 1:]
+
+    spec = BatchSpec(0, 0, 2, rank=1, world_size=2)
+    ((inputs, targets),) = Views().validation_batches(counting(tmp_path, 9), spec, CONTEXT, 0, None)
+    assert inputs.tolist() == [list(range(8))]
+    assert (targets == IGNORED).all()
 
 
 @pytest.mark.parametrize("world", [2, 3, 4])

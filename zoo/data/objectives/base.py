@@ -88,8 +88,8 @@ class Objective(Config):
         batches = validation_windows(tokens, spec, self.stride(context), length, max_batches)
         for first, windows, fills_up in batches:
             *inputs, targets = self.examples(windows, 0, first, vocab_size)
-            targets[fills_up] = IGNORED
-            yield *inputs, targets
+            # Not in place: the targets may be a part of the inputs' memory.
+            yield *inputs, targets.masked_fill(fills_up[:, None], IGNORED)
 
     @property
     def decoder_start_id(self) -> int | None:
