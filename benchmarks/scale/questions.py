@@ -77,8 +77,8 @@ LADDERS = (
             Claim("model=gpt again", "GPT against itself, other seeds: no claim may hold"),
         ),
         remark="As nGPT was behind at the first three sizes, its start, rates and clip were searched for an "
-        "unfair one. Nothing that was found explains the distance: starts of s_z 3 and 5 times as high ended no "
-        "lower with seeds that are not compared. The plan has the numbers.",
+        "unfair one. Nothing that was found explains the distance: starts of s_z 3 and 5 times as high ended "
+        "no lower with seeds that are not compared. The plan has the numbers.",
     ),
     Question("q1-context", "Q1 at context 512", (Claim("model=ngpt", f"{NGPT} 512"),)),
     Question("q2-gpt", "Q2: optimizers on GPT", _optimizers("GPT")),
