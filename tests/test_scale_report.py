@@ -434,6 +434,8 @@ def test_questions_share_runs(sweeps: dict[str, Sweep]) -> None:
     assert len(gpt) == len(ngpt) == 3
     assert runs("q2-gpt", "optimizer=adamw") == runs("q2-horizon", "run=cosine") == gpt
     assert runs("q2-ngpt", "optimizer=adamw") == ngpt
+    assert sides("q1-context-start", "model=gpt") == sides("q1-context", "model=gpt")
+    assert runs("q1-context-start", "model=ngpt").isdisjoint(runs("q1-context", "model=ngpt"))
     assert runs("q2-horizon", "run=amos") == runs("q2-gpt", "optimizer=amos")
     assert sides("q2-gpt", "optimizer=adamw") == sides("q2-horizon", "run=cosine") == sides("q1", "model=gpt")
     assert sides("q2-ngpt", "optimizer=adamw") == sides("q1", "model=ngpt")
