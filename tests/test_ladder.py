@@ -23,7 +23,7 @@ from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.simulate import Design, Faults
 from zoo.ablate.scale.speeds import read_speeds
 from zoo.ablate.scale.verdict import judge
-from zoo.ablate.sweep import Sweep
+from zoo.ablate.sweep import Sweep, load_sweep
 from zoo.ablate.timing import measure_speeds
 from zoo.commands.cli import main
 from zoo.config.yaml import dump_yaml
@@ -294,6 +294,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "has no effect on a size with a single budget",
     ),
     "rule": ({"scale": {"sizes": {"params": ["1M"], "shape": "depth"}}}, "shape"),
+    "too few other sizes": (
+        {"scale": {"other_sizes": [{"where": {"init": "he"}, "sizes": [{"model.d_model": 64}]}]}},
+        "other_sizes: 1 entries for 4 sizes; expected one for each",
+    ),
+    "other sizes of no variant": (
+        {"scale": {"other_sizes": [{"where": {"init": "h"}, "sizes": [{"model.d_model": 64}] * 4}]}},
+        "no such axis",
+    ),
 }
 
 
@@ -302,6 +310,48 @@ def test_bad_ladders(tmp_path: Path, changes: dict[str, Any], message: str) -> N
     with pytest.raises(ConfigError) as error:
         load(tmp_path, **changes)
     assert message in str(error.value)
+
+
+OTHER: dict[str, Any] = {
+    "base": {"extends": "gpt-tiny", "schedule": {"warmup": 1}},
+    "axes": {"model": {"gpt": {}, "lstm": {"model": {"type": "lstm", "vocab_size": 256}}}},
+    "scale": {
+        "sizes": [{"model.d_model": 16, "model.n_heads": 2}, {"model.d_model": 32, "model.n_heads": 4}],
+        "other_sizes": [
+            {"where": {"model": "lstm"}, "sizes": [{"model.d_model": 20}, {"model.d_model": 40}]},
+        ],
+        "budgets": {"steps": [2, 4]},
+        "seeds": 1,
+    },
+}
+
+
+def test_a_variant_has_sizes_of_its_own(tmp_path: Path) -> None:
+    (file := tmp_path / "other.yaml").write_text(dump_yaml(OTHER))
+    sizes = load_sweep(file).ladder
+    models: list[list[Any]] = [[side.config.model for side in size.sides] for size in sizes]
+    assert [[model.type for model in size] for size in models] == [["gpt", "lstm"]] * 2
+    assert [[model.d_model for model in size] for size in models] == [[16, 20], [32, 40]]
+    assert [size.params for size in sizes] == [size.sides[0].params for size in sizes]  # the baseline's
+
+
+WRONG_SIZES: dict[str, tuple[dict[str, Any], str]] = {
+    "twice": (
+        {"other_sizes": OTHER["scale"]["other_sizes"] * 2},
+        "scale.other_sizes: model=lstm has sizes of its own already",
+    ),
+    "an unknown key": (
+        {"other_sizes": [{"where": {"model": "lstm"}, "sizes": [{"model.n_heads": 2}, {}]}]},
+        "n_heads",
+    ),
+}
+
+
+@pytest.mark.parametrize("changes, message", WRONG_SIZES.values(), ids=WRONG_SIZES)
+def test_wrong_sizes_of_a_variant_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    (file := tmp_path / "other.yaml").write_text(dump_yaml({**OTHER, "scale": {**OTHER["scale"], **changes}}))
+    with pytest.raises(ConfigError, match=message):
+        load_sweep(file)
 
 
 TINY: dict[str, Any] = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.ablate.ladder import parameters
+from zoo.ablate.ladder_sizes import parameters
 from zoo.ablate.sweep import Sweep, load_sweep
 from zoo.config.yaml import dump_yaml
 from zoo.utils.errors import ConfigError

@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
-from zoo.ablate.axes import Combination, nest
+from zoo.ablate.axes import Combination
 from zoo.ablate.config import Halving, RandomSearch, SweepConfig, Tune
+from zoo.ablate.ladder_sizes import FAR, SHAPE, other_changes, parameters, size_changes
 from zoo.ablate.scale.runs import AGAIN, SAME_SIZE, format_count
 from zoo.ablate.scale_config import Scale, SizeRule
 from zoo.ablate.tuning import Point, random_points, rung_steps
 from zoo.ablate.variants import SweepVariant, build_variants
 from zoo.checkpoint.recipe import declare
-from zoo.config.compose import merge
-from zoo.config.registry import Config
 from zoo.config.yaml import Located
 from zoo.init.transfer import STEPS
-from zoo.run.config import RunConfig, validate
+from zoo.run.config import RunConfig
 from zoo.run.factory import recipe_of
 from zoo.run.job import Job
-from zoo.spec import declared
-from zoo.utils.errors import ConfigError
 from zoo.utils.untyped import Kwargs
 
 PLANTED = " planted"
 """Suffix of the name of the baseline's copy that reports fewer tokens than it reads."""
 COPY_SEED = 1000
 """The first seed of a copy of the baseline, so that it shares no run with the baseline."""
-MOST_WIDTHS = 256
-"""Widths that the shape rule tries, in numbers of heads."""
-FAR = 0.15
-"""Relative difference from the requested number of parameters above which a size is reported."""
-SHAPE = ("d_model", "n_layers", "n_heads")
-"""The fields of a model that the shape rule sets."""
-VOCABULARY = "vocab"
-"""The axis of tokens, see `zoo.spec.ParamSpec.axes`."""
 
 
 @dataclass(frozen=True)
@@ -131,15 +119,6 @@ class LadderSize:
         return self.budgets[-1] // 2 if len(self.budgets) > 1 else self.budgets[-1]
 
 
-def parameters(config: RunConfig, count: Literal["all", "non_embedding"] = "all") -> int:
-    """The number of parameters that a configuration trains, counted according to `Scale.parameters`."""
-    model = declare(recipe_of(config))
-    every = sum(p.numel() for p in model.parameters())
-    if count == "all":
-        return every
-    return every - sum(p.spec.numel for p in declared(model) if VOCABULARY in p.spec.axes)
-
-
 def build_ladder(
     base: Located,
     overrides: Sequence[Located],
@@ -170,13 +149,13 @@ def build_ladder(
     assert scale is not None  # callers call this for ladders only
     place = content.value["scale"].place
     sizes = []
-    for index, change in enumerate(_size_changes(base, content.value["scale"], scale, problems)):
+    others = other_changes(content.value["scale"], combinations, problems)
+    for index, change in enumerate(size_changes(base, content.value["scale"], scale, problems)):
         if config.tune is not None and config.tune.random is not None:
             drawn = located_points(config.tune.random, content.value["tune"].value["random"].place, index)
             candidates = [drawn for _ in combinations]
-        variants = build_variants(
-            merge(base, change), overrides, combinations, candidates, config, problems, change
-        )
+        changes = [others[c][index] if c in others else change for c in combinations]
+        variants = build_variants(base, overrides, combinations, candidates, config, problems, changes)
         if problems:
             break
         sizes.append(_size(variants, baseline, scale, index, place, problems))
@@ -307,93 +286,3 @@ def _side(variant: SweepVariant, count: Literal["all", "non_embedding"]) -> Side
     *_, targets = declare(recipe_of(job.config)).example(1, job.data.length)
     per_step = job.train.batch_size * int(targets.numel())
     return Side(variant.name, job.config, variant.points, per_step, parameters(job.config, count))
-
-
-def _size_changes(base: Located, node: Located, scale: Scale, problems: list[str]) -> list[Located]:
-    """The mappings that the sizes merge over `base`."""
-    sizes = node.value["sizes"]
-    if isinstance(scale.sizes, SizeRule):
-        return _shaped(base, sizes.place, scale.sizes, scale.parameters, problems)
-    changes = []
-    for written in sizes.value:
-        change = Located({}, written.place)
-        for key, value in written.value.items():
-            change = merge(change, nest(key, value))
-        changes.append(change)
-    return changes
-
-
-def _shaped(
-    base: Located,
-    place: str,
-    rule: SizeRule,
-    count: Literal["all", "non_embedding"],
-    problems: list[str],
-) -> list[Located]:
-    """The widths and depths of models with nearly the requested numbers of parameters."""
-    of_base: list[str] = []
-    config = validate(base, of_base)
-    model: Any = None if config is None else config.model  # Any: its fields are asked for below
-    if config is None or model is None:
-        problems += of_base or [f"{place}: scale.sizes: `base` has no model whose shape could be scaled"]
-        return []
-    if missing := [field for field in SHAPE if not hasattr(model, field)]:
-        problems.append(
-            f"{place}: scale.sizes: the model {model.type} has no {', '.join(missing)}; expected the keys "
-            "of every "
-            "size instead of a shape rule"
-        )
-        return []
-    head = model.d_model // model.n_heads
-    shapes: dict[tuple[int, int, int], int] = {}
-    for heads in range(1, MOST_WIDTHS + 1):
-        width = head * heads
-        depth = (
-            max(1, round(width * model.n_layers / model.d_model))
-            if rule.shape == "aspect"
-            else model.n_layers
-        )
-        shape = (width, depth, heads)
-        try:
-            shapes[shape] = parameters(_with_shape(config, dict(zip(SHAPE, shape, strict=True))), count)
-        except (ConfigError, ValueError):
-            continue  # the model does not allow this width
-        if shapes[shape] > 2 * max(rule.params):
-            break
-    problems += _out_of_reach(place, rule, shapes)
-    changes = []
-    for wanted in rule.params if shapes else ():
-        shape = min(shapes, key=lambda shape: abs(math.log(shapes[shape] / wanted)))
-        values = {f"model.{field}": Located(value, place) for field, value in zip(SHAPE, shape, strict=True)}
-        change = Located({}, place)
-        for key, value in values.items():
-            change = merge(change, nest(key, value))
-        changes.append(change)
-    return changes
-
-
-def _out_of_reach(place: str, rule: SizeRule, shapes: Mapping[tuple[int, int, int], int]) -> Iterator[str]:
-    """Yield a problem for every requested size beyond the smallest and the largest one of a rule."""
-    ends = {
-        "smallest": min(shapes, key=lambda shape: shapes[shape], default=None),
-        "largest": max(shapes, key=lambda shape: shapes[shape], default=None),
-    }
-    for wanted in rule.params:
-        for name, end in ends.items():
-            if end is None:
-                yield f"{place}: scale.sizes: the model allows no shape of this rule"
-                return
-            beyond = math.log(shapes[end] / wanted) * (1 if name == "smallest" else -1)
-            if beyond > math.log(1 + FAR):
-                keys = ", ".join(f"{key} {value}" for key, value in zip(SHAPE, end, strict=True))
-                yield (
-                    f"{place}: scale.sizes.params: {format_count(wanted)}: the {name} model by shape: "
-                    f"{rule.shape} has {format_count(shapes[end])} parameters ({keys}); expected a size that "
-                    "the rule reaches, or the keys of every size"
-                )
-
-
-def _with_shape(config: RunConfig, shape: Mapping[str, int]) -> RunConfig:
-    assert config.model is not None  # callers have read its shape
-    model: Config = type(config.model).model_validate({**config.model.model_dump(), **shape})
-    return config.model_copy(update={"model": model})

@@ -80,11 +80,23 @@ class Budgets(Config):
         return self
 
 
+class OtherSizes(Config):
+    """The sizes of some variants, instead of those in `Scale.sizes`."""
+
+    where: JsonObject = Field(min_length=1, description="the variants: axis: value")
+    sizes: tuple[JsonObject, ...] = Field(description="for each size the keys (key: value)")
+
+
 class Scale(Config):
     """A ladder: every variant at several sizes and budgets, each run to the end of its own schedule."""
 
     sizes: tuple[JsonObject, ...] | SizeRule = Field(
         description="for each size the keys that make it (key: value), or {params: [...], shape: aspect}"
+    )
+    other_sizes: tuple[OtherSizes, ...] = Field(
+        (),
+        description="other keys for some variants at each size, instead of those in `sizes`: for models of "
+        "another kind, for instance, that are to have as many parameters",
     )
     parameters: Literal["all", "non_embedding"] = Field(
         "all",
@@ -140,8 +152,9 @@ class Scale(Config):
     @model_validator(mode="after")
     def _equally_many(self) -> Self:
         values = getattr(self.budgets, self.budgets.unit)
-        lists = {"seeds": self.seeds, "budgets": values if isinstance(values[0], tuple) else None}
-        for name, listed in lists.items():
+        lists = [("seeds", self.seeds), ("budgets", values if isinstance(values[0], tuple) else None)]
+        lists += [("other_sizes", other.sizes) for other in self.other_sizes]
+        for name, listed in lists:
             if isinstance(listed, tuple) and len(listed) != self.count:
                 raise ValueError(
                     f"{name}: {len(listed)} entries for {self.count} sizes; expected one for each"

@@ -49,7 +49,7 @@ def build_variants(
     candidates: Sequence[Sequence[Mapping[str, Located]]],
     config: SweepConfig,
     problems: list[str],
-    size: Located | None = None,
+    sizes: Sequence[Located] | None = None,
 ) -> tuple[SweepVariant, ...]:
     """Compose and check all configurations.
 
@@ -61,8 +61,8 @@ def build_variants(
         config: the sweep file.
         problems: a list to which one line is added for each problem; a problem of all variants is listed
             once.
-        size: the change of the base by one size of a ladder, which must have an effect. A component of
-            another type gets its keys as well, unless it sets them itself.
+        sizes: for every variant the change of the base by one size of a ladder, which must have an effect.
+            A component of another type gets its keys as well, unless it sets them itself.
 
     Returns:
         The variants without problems.
@@ -70,11 +70,12 @@ def build_variants(
     variants = []
     by_variant: dict[str, list[str]] = {}
     effective: set[int] = set()
-    for combination, points in zip(combinations, candidates, strict=True):
+    changes = [None] * len(combinations) if sizes is None else sizes
+    for combination, points, size in zip(combinations, candidates, changes, strict=True):
         in_variant = by_variant[combination.name] = []
         configs = []
         for point in points:
-            merged, exact = base, [] if size is None else [size]
+            merged, exact = (base, []) if size is None else (merge(base, size), [size])
             for level in combination.levels:
                 for change in level.changes:
                     merged = merge(merged, change)
