@@ -419,7 +419,7 @@ def test_every_claim_is_about_a_variant(sweeps: dict[str, Sweep]) -> None:
 
 
 def test_questions_share_runs(sweeps: dict[str, Sweep]) -> None:
-    """The baselines of Q2 are sides of Q1, so that their lines are taken over."""
+    """The baselines of Q2 are sides of questions before it, so that their lines are taken over."""
 
     def runs(key: str, variant: str) -> set[str]:
         sweep = sweeps[key]
@@ -430,15 +430,17 @@ def test_questions_share_runs(sweeps: dict[str, Sweep]) -> None:
         every = [side for size in sweeps[key].ladder for side in size.sides]
         return [(config_hash(side.config), side.points) for side in every if side.variant == variant]
 
-    gpt, ngpt = runs("q1", "model=gpt"), runs("q1", "model=ngpt")
+    gpt, ngpt = runs("q1", "model=gpt"), runs("q1-start", "model=ngpt")
     assert len(gpt) == len(ngpt) == 3
     assert runs("q2-gpt", "optimizer=adamw") == runs("q2-horizon", "run=cosine") == gpt
     assert runs("q2-ngpt", "optimizer=adamw") == ngpt
+    assert ngpt.isdisjoint(runs("q1", "model=ngpt"))
+    assert sides("q1-start", "model=gpt") == sides("q1", "model=gpt")
     assert sides("q1-context-start", "model=gpt") == sides("q1-context", "model=gpt")
     assert runs("q1-context-start", "model=ngpt").isdisjoint(runs("q1-context", "model=ngpt"))
     assert runs("q2-horizon", "run=amos") == runs("q2-gpt", "optimizer=amos")
     assert sides("q2-gpt", "optimizer=adamw") == sides("q2-horizon", "run=cosine") == sides("q1", "model=gpt")
-    assert sides("q2-ngpt", "optimizer=adamw") == sides("q1", "model=ngpt")
+    assert sides("q2-ngpt", "optimizer=adamw") == sides("q1-start", "model=ngpt")
     assert sides("q2-horizon", "run=amos") == sides("q2-gpt", "optimizer=amos")
     for name in ("small", "he", "wesar"):
         assert runs("q4", f"method={name},optimizer=adamw") == runs("q3", f"method={name}")
