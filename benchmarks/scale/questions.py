@@ -77,10 +77,10 @@ LADDERS = (
             Claim("model=gpt again", "GPT against itself, other seeds: no claim may hold"),
         ),
         remark="As nGPT was behind at the first three sizes, its start, rates and clip were searched for an "
-        "unfair one. Of what was found only the start of s_z matters: three times as high it ends lower after "
-        "3M tokens with seeds that are not compared, by .020 (-.002 to .042) at 410k and .008 (-.005 to .021) at "
-        "1.57M, together .014 (.004 to .024), and no lower at 197k; nGPT is .028 and .042 behind there. "
-        "The question with that start comes below. The plan has the numbers.",
+        "unfair one. Of what was found only the start of s_z matters: three times as high it ends lower "
+        "after 3M tokens with seeds that are not compared, by .020 (-.002 to .042) at 410k and .008 (-.005 "
+        "to .021) at 1.57M, together .014 (.004 to .024), and no lower at 197k. In Q1 nGPT is .028 and .042 "
+        "behind GPT at these two sizes. The question with that start comes below. The plan has the numbers.",
     ),
     Question(
         "q1-context",

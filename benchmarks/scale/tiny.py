@@ -51,8 +51,9 @@ def _tiny(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
         data["tokenizer"] = "byte"
     if "train" in small:
         small["train"].pop("compile", None)
-    if "sizes" in scale:
-        scale["sizes"] = scale["sizes"][-1:]  # that of the checkpoint of Q6
+    for of_some in (scale, *scale.get("other_sizes", ())):
+        if "sizes" in of_some:
+            of_some["sizes"] = of_some["sizes"][-1:]  # that of the checkpoint of Q6
     if "budgets" in scale:
         budgets = scale["budgets"]["tokens"]
         scale["budgets"] = {"tokens": list(BUDGETS[: len(budgets)])}
