@@ -32,8 +32,8 @@ def small(command: str, steps: int) -> list[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder with a book, and no cache elsewhere."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_plugins: None) -> Path:
+    """An empty folder with a book, and no cache elsewhere; what a page registers is forgotten."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     Path("book.txt").write_text(TEXT, encoding="utf-8")
