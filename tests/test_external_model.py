@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ from torch.nn import functional as F
 
 import zoo as package
 from zoo import build_model, generate, load_config, load_model, load_plugin, merge, save_model
-from zoo.config import plugins
-from zoo.config.registry import INITS, REPARAMS, Kind
+from zoo.config.registry import INITS, REPARAMS
 from zoo.config.yaml import dump_yaml
 from zoo.models import LanguageModel, Model
 from zoo.run.trained import tokenizer_of
@@ -103,15 +101,11 @@ NAME = re.compile("sluice", re.IGNORECASE)
 
 
 @pytest.fixture(autouse=True)
-def file(tmp_path: Path) -> Iterator[Path]:
+def file(tmp_path: Path, without_plugins: None) -> Path:
     """The file with the model; every test begins and ends without plugins."""
-    choices = {kind: dict(kind.choices) for kind in Kind.registries.values()}
     path = tmp_path / "sluice.py"
     path.write_text(MODEL, encoding="utf-8")
-    yield path
-    for kind, before in choices.items():
-        kind.restore(before)
-    plugins._named.clear()
+    return path
 
 
 def written(folder: Path, **changes: Any) -> Path:

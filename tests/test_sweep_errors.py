@@ -169,6 +169,13 @@ FILES = [
         r"s.yaml:4: tune.grids.where.init: no value 'hee'; did you mean 'he'\?",
     ),
     (
+        BASE
+        + "axes: {init: [he, small], optimizer: [adamw, amos]}\nexclude: [{init: he, optimizer: amos}]\n"
+        + RATES
+        + ",\n  grids: [{where: {init: he, optimizer: amos}, grid: {optimizer.lr: [1, 2]}}]}",
+        r"s.yaml:5: tune.grids: init=he,optimizer=amos: no such variant",
+    ),
+    (
         BASE + INIT + RATES + ", halving: {at: [0.5, 0.25]}}",
         r"tune.halving.at: value \[0.5, 0.25\]: expected shares between 0 and 1, rising",
     ),

@@ -112,6 +112,37 @@ def select(
     return wanted if len(wanted) == len(rule.value) else None
 
 
+def entries_of(
+    node: Located, key: str, what: str, variants: Sequence[Combination], problems: list[str], place: str
+) -> dict[Combination, Located]:
+    """Find the entries of a list that hold for some variants, which each names by `where`.
+
+    Args:
+        node: a mapping that may have the list.
+        key: the key of the list in `node`.
+        what: what an entry gives a variant, for messages.
+        variants: the variants to select from.
+        problems: a list to which one line is added for each problem.
+        place: the key of `node` in the sweep file, for messages.
+
+    Returns:
+        The entry of every variant that has one; a variant has at most one.
+    """
+    entries: dict[Combination, Located] = {}
+    for entry in _get(node, key, []):
+        wanted = select(entry.value["where"], variants, problems, f"{place}.{key}.where")
+        for variant in variants:
+            if wanted is not None and variant.matches(wanted):
+                if variant in entries:
+                    problems.append(
+                        f"{entry.place}: {place}.{key}: {variant.name} has {what} of its own already"
+                    )
+                entries[variant] = entry
+        if wanted is not None and not any(variant.matches(wanted) for variant in variants):
+            problems.append(f"{entry.place}: {place}.{key}: {variant_name(wanted)}: no such variant")
+    return entries
+
+
 def nest(key: str, value: Located) -> Located:
     """A mapping of mappings with a value at the dotted key ``a.b``."""
     for part in reversed(key.split(".")):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from zoo.ablate.axes import Combination, nest, select, variant_name
+from zoo.ablate.axes import Combination, entries_of, nest
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale_config import Scale, SizeRule
 from zoo.checkpoint.recipe import declare
@@ -65,21 +65,11 @@ def other_changes(
     Returns:
         For every such variant the mappings, by size, that take the place of those of `size_changes`.
     """
-    changes: dict[Combination, list[Located]] = {}
-    for other in node.value["other_sizes"].value if "other_sizes" in node.value else ():
-        wanted = select(other.value["where"], variants, problems, "scale.other_sizes.where")
-        if wanted is None:
-            continue
-        matching = [variant for variant in variants if variant.matches(wanted)]
-        if not matching:
-            problems.append(f"{other.place}: scale.other_sizes: {variant_name(wanted)}: no such variant")
-        for variant in matching:
-            if variant in changes:
-                problems.append(
-                    f"{other.place}: scale.other_sizes: {variant.name} has sizes of its own already"
-                )
-            changes[variant] = [_change(written) for written in other.value["sizes"].value]
-    return changes
+    entries = entries_of(node, "other_sizes", "sizes", variants, problems, "scale")
+    return {
+        variant: [_change(written) for written in entry.value["sizes"].value]
+        for variant, entry in entries.items()
+    }
 
 
 def _change(written: Located) -> Located:

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import count, islice
 from pathlib import Path
 
-from zoo.ablate.axes import Combination, combinations, select, variant_name
+from zoo.ablate.axes import Combination, combinations, entries_of, select, variant_name
 from zoo.ablate.compiling import choose_compiled, describe
 from zoo.ablate.config import RUNS, SweepConfig, Tune, validate_sweep
 from zoo.ablate.identity import digest, effective_settings, run_id
@@ -336,16 +336,6 @@ def _points(
     if tune_config.random is not None:
         drawn = located_points(tune_config.random, tune.value["random"].place)
         return [drawn for _ in variants]
-    grids = dict.fromkeys(variants, tune.value["grid"].value)
-    special: set[Combination] = set()
-    for other in tune.value["grids"].value if "grids" in tune.value else ():
-        wanted = select(other.value["where"], variants, problems, "tune.grids.where")
-        for variant in variants:
-            if wanted is not None and variant.matches(wanted):
-                if variant in special:
-                    problems.append(
-                        f"{other.place}: tune.grids: {variant.name} has a grid of its own already"
-                    )
-                special.add(variant)
-                grids[variant] = other.value["grid"].value
-    return [grid_points({key: node.value for key, node in grid.items()}) for grid in grids.values()]
+    others = entries_of(tune, "grids", "a grid", variants, problems, "tune")
+    grids = [others[v].value["grid"] if v in others else tune.value["grid"] for v in variants]
+    return [grid_points({key: node.value for key, node in grid.value.items()}) for grid in grids]

@@ -74,8 +74,9 @@ def build_variants(
     for combination, points, size in zip(combinations, candidates, changes, strict=True):
         in_variant = by_variant[combination.name] = []
         configs = []
+        sized = base if size is None else merge(base, size)
         for point in points:
-            merged, exact = (base, []) if size is None else (merge(base, size), [size])
+            merged, exact = sized, [] if size is None else [size]
             for level in combination.levels:
                 for change in level.changes:
                     merged = merge(merged, change)
