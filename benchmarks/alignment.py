@@ -45,10 +45,10 @@ def gains(
     """Train a model.
 
     Args:
-        config: at the base size.
-        width: of the model.
-        steps: of the training.
-        batches: batch 0 is held out.
+        config: the configuration of the model at the base size.
+        width: the width of the model.
+        steps: the number of training steps.
+        batches: the batches, of which the first is held out.
 
     Yields:
         At every step of `AT` its number, the loss before it, and the gain of every linear map in the blocks.

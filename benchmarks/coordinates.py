@@ -87,11 +87,11 @@ def check(
 
     Args:
         side: the model, a key of `SIDES`.
-        rule: its rule.
+        rule: the transfer rule of the model.
         axis: width or depth.
         factor: the largest size over the smallest.
         blocks: blocks of the shallowest model over depths; None: `DEEP` for nGPT, 2 for the others.
-        changes: as in `configuration`.
+        changes: changes of the configuration, see `configuration`.
     """
     layers = SMALLEST[DEPTH.name]
     if axis is DEPTH:

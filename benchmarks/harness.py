@@ -37,9 +37,10 @@ class Contender:
 
     Attributes:
         name: what is measured.
-        process: it reads a number of repetitions per line and answers with a JSON list of seconds.
-        about: what it said of itself when it was ready.
-        rounds: seconds per repetition, the median of each round.
+        process: the process, which reads a number of repetitions per line and answers with a JSON list of
+            seconds.
+        about: the facts for the table that the process reported when it was ready.
+        rounds: the median of each round, in seconds per repetition.
     """
 
     name: str
@@ -94,7 +95,7 @@ def serve(about: Mapping[str, Any], repeat: Callable[[], float]) -> None:
 
     Args:
         about: facts for the table.
-        repeat: runs once and returns the seconds it took.
+        repeat: a function that runs once and returns the seconds that it took.
     """
     print(json.dumps(about), flush=True)
     for line in sys.stdin:
@@ -105,10 +106,10 @@ def interleave(contenders: Sequence[Contender], rounds: int, repetitions: int, w
     """Measure all contenders in turns, forwards and backwards; the medians end in `rounds`.
 
     Args:
-        contenders: started.
+        contenders: the contenders, whose processes have been started.
         rounds: number of rounds.
-        repetitions: per turn.
-        warmup: repetitions at the start of a turn that do not count.
+        repetitions: number of repetitions per turn.
+        warmup: number of repetitions at the start of a turn that do not count.
     """
     for number in range(rounds):
         for contender in contenders if number % 2 == 0 else reversed(contenders):
@@ -204,12 +205,12 @@ def write(
     """Write docs/results/<name>.json and .md, and print the latter.
 
     Args:
-        name: of the files.
-        title: heading of the page.
-        command: what produces it.
-        contenders: all that was measured.
+        name: the name of the files, without their suffix.
+        title: the heading of the page.
+        command: the command that produces the page.
+        contenders: all contenders that were measured.
         rows: the table, one row per contender.
-        ratios: what is claimed.
+        ratios: the ratios that are claimed.
         device: "cpu" or "cuda".
     """
     raw = {
@@ -231,10 +232,10 @@ def write_page(
     """Write docs/results/<name>.json and .md, and print the latter.
 
     Args:
-        name: of the files.
-        title: heading of the page.
-        command: what produces it.
-        raw: what else the JSON has.
+        name: the name of the files, without their suffix.
+        title: the heading of the page.
+        command: the command that produces the page.
+        raw: further entries of the JSON file.
         tables: the rows of each table.
         device: "cpu" or "cuda".
     """

@@ -54,11 +54,11 @@ class Side:
     """Training with or without packing.
 
     Attributes:
-        parts: model, optimizer and data.
-        batch_size: rows of a batch.
-        seconds: of each measured step.
-        tokens: of each measured step, without padding.
-        cells: of each measured step, with padding.
+        parts: the model, the optimizer and the data.
+        batch_size: number of rows of a batch.
+        seconds: the duration of each measured step in seconds.
+        tokens: number of tokens of each measured step, without padding.
+        cells: number of tokens of each measured step, with padding.
     """
 
     parts: Parts

@@ -43,7 +43,7 @@ def code_lines(source: str) -> int:
     """The number of lines with code.
 
     Args:
-        source: of a module.
+        source: the source text of a module.
     """
     tree = ast.parse(source)
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -58,7 +58,7 @@ class Campaign(Protocol):
     Attributes:
         name: the name on the command line.
         seconds: the limit of a case: of processor time, and of time `PATIENCE` times as much.
-        size: cases that are drawn by one call of `draw`.
+        size: the number of cases that are drawn by one call of `draw`.
     """
 
     name: str
@@ -72,9 +72,9 @@ class Campaign(Protocol):
         """Draw the n-th `size` cases of a seed, which follow from both alone.
 
         Args:
-            seed: of the campaign.
+            seed: the seed of the campaign.
             number: n, from 0.
-            folder: empty, and deleted later.
+            folder: an empty folder, which is deleted later.
         """
         ...
 

@@ -26,9 +26,9 @@ class Operation:
 
     Attributes:
         kind: a function of `CALLS`, or create, append, write.
-        path: relative to the folder.
+        path: the path of the file, relative to the folder.
         target: the new path of a rename or link.
-        data: what is written; `offset` says where.
+        data: the bytes that are written at `offset`.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Watch:
 
     Args:
         root: the folder.
-        act: called before each operation with its number from 0, and the operation.
+        act: a function that is called before each operation with its number from 0, and the operation.
     """
 
     def __init__(self, root: Path, act: Callable[[int, Operation], object]) -> None:
@@ -151,10 +151,11 @@ class Fault:
     """What ends a process.
 
     Attributes:
-        number: before which operation on a file, or before which batch of the training it ends, from 0.
-        kind: of an operation that is `torn` and writes, a half is done.
-        rank: the process of several that ends.
-        asked: how often it is asked to end (SIGTERM) instead of being killed; 0: it is killed.
+        number: the number, from 0, of the operation on a file, or of the batch of the training, before which
+            the process ends.
+        kind: the kind of the end; an operation that is `torn` and writes is half done.
+        rank: the rank of the process that ends, where there are several.
+        asked: how often the process is asked to end (SIGTERM) instead of being killed; 0: it is killed.
     """
 
     number: int

@@ -36,11 +36,11 @@ class Scenario(ABC):
     """A command that is killed.
 
     Attributes:
-        name: its name.
-        weight: how often it is tried, in proportion to others.
-        ranks: the number of its processes that train.
-        stops: whether it comes to the same when it is asked to end, and begun again. A run that goes back to
-            its last checkpoint goes back to that of the stop, if this is later.
+        name: the name of the scenario.
+        weight: how often the scenario is tried, in proportion to others.
+        ranks: the number of the command's processes that train.
+        stops: whether the command has the same result if it is asked to end and is then started again. (A run
+            that returns to its last checkpoint returns to the one written at the stop, if that is later.)
     """
 
     name: str
@@ -60,10 +60,10 @@ class Scenario(ABC):
         """Give the command in this process, or in some of its children; returns its status.
 
         Args:
-            place: that of `prepare`.
-            folder: where the command writes.
-            resume: whether the user asks to go on, where the command knows that.
-            fault: what happens to it.
+            place: the folder that `prepare` has filled.
+            folder: the folder that the command writes into.
+            resume: whether the command is asked to continue, where it has such an option.
+            fault: the fault that ends the command; None: nothing ends it.
         """
 
     @abstractmethod
@@ -88,9 +88,9 @@ class Training(Scenario):
     """`zoo train`.
 
     Attributes:
-        settings: of the run.
+        settings: the settings of the run.
         before: the step at which an earlier session was stopped.
-        setup: called in every process of the scenario.
+        setup: a function that is called in every process of the scenario.
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
@@ -184,7 +184,8 @@ class Writing(Scenario):
     """A command that writes a folder.
 
     Attributes:
-        arguments: what is typed; {run} is a trained run, {hub} a folder of the hub, {out} what is written.
+        arguments: the words of the command; {run} is a trained run, {hub} a folder of the hub, {out} what is
+            written.
     """
 
     arguments: tuple[str, ...] = ()

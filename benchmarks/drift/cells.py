@@ -75,10 +75,10 @@ class Part:
     """The part of the table that is asked for.
 
     Attributes:
-        sides: rows of the table.
-        axes: of the sides, as far as their rules speak of them.
-        seeds: how many.
-        sizes: how many of the smallest sizes of an axis.
+        sides: the sides, which are rows of the table.
+        axes: the axes to measure; a side has only those that its rule covers.
+        seeds: the number of seeds.
+        sizes: the number of sizes of an axis, from the smallest on.
     """
 
     sides: tuple[Side, ...]

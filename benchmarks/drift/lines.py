@@ -24,9 +24,9 @@ class Line:
     """A line of the CSV: a finished run; the loss of one that diverged is infinite.
 
     Attributes:
-        seconds: of its steps.
-        config: a hash of all its settings, the same on every machine.
-        commit: of zoo; empty: it is not known.
+        seconds: the seconds that the run's steps took.
+        config: a hash of all settings of the run, the same on every machine.
+        commit: the commit of zoo that trained the run; empty: it is not known.
     """
 
     model: str

@@ -24,10 +24,10 @@ class Searches:
 
     Attributes:
         side: what the row is about.
-        axis: over which the rate drifts.
-        sizes: at which all seeds have a best rate inside their grids.
+        axis: the axis over which the rate drifts.
+        sizes: the sizes at which all seeds have a best rate inside their grids.
         border: sizes at which a best rate lies at the border.
-        rates: for each seed the best rates at `sizes`.
+        rates: the best rates at `sizes`, for each seed.
     """
 
     side: Side
@@ -53,8 +53,8 @@ class Row:
     """A row of the drift table.
 
     Attributes:
-        searches: those of the row.
-        drift: None with fewer than two sizes.
+        searches: the searches of the row.
+        drift: the drift of the best rate; None with fewer than two sizes.
     """
 
     searches: Searches
@@ -80,10 +80,12 @@ class DriftTable:
     """The rows, and how far searches scatter.
 
     Attributes:
-        rows: those that have a best rate.
-        scatter: of a search, by model and optimizer.
-        between_pairs: the p-value that all pairs scatter alike; None: it cannot be said.
-        between_axes: the same of the axes, once a pair's deviations are divided by its scatter.
+        rows: the rows that have a best rate.
+        scatter: the scatter of a search, by model and optimizer.
+        between_pairs: the p-value of the hypothesis that all pairs scatter alike; None: there are too few
+            searches.
+        between_axes: the p-value of the hypothesis that all axes scatter alike, after the deviations of a
+            pair are divided by its scatter.
     """
 
     rows: tuple[Row, ...]

@@ -40,9 +40,9 @@ class Scatter:
     """The error of a search, pooled over cells.
 
     Attributes:
-        cells: how many.
-        sd: in octaves.
-        degrees: of freedom.
+        cells: the number of cells.
+        sd: the standard deviation in octaves.
+        degrees: the degrees of freedom of the standard deviation.
     """
 
     cells: int
@@ -81,8 +81,8 @@ class Drift:
     """How far the best rate moves from the smallest to the largest size of an axis, in octaves.
 
     Attributes:
-        octaves: by a line of log2 rate over log2 size; negative if the rate falls.
-        half: half the 95 % interval; None where nothing says how far searches scatter.
+        octaves: the drift by a line of log2 rate over log2 size, in octaves; negative if the rate falls.
+        half: half the width of the 95 % interval, in octaves; None: the scatter of searches is not known.
     """
 
     octaves: float
@@ -102,8 +102,8 @@ def drift(sizes: Sequence[float], rates: Sequence[Sequence[float]], search: Scat
     """The drift over sizes.
 
     Args:
-        sizes: of the axis, at least two.
-        rates: for each seed the best rate of every size.
+        sizes: the sizes of the axis, at least two.
+        rates: the best rate of every size, for each seed.
         search: the error of a search; None: it is not known.
     """
     x, y = np.log2(sizes), np.log2(np.asarray(rates, dtype=np.float64))

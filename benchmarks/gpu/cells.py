@@ -20,12 +20,12 @@ class Size:
     """What is measured, or something as small as a test needs.
 
     Attributes:
-        fields: replace those of the shipped model.
-        tokens: in a training step.
-        context: the longest sequence of a training step.
-        steps: that are timed.
-        prompt: tokens that a generation begins with.
-        new: tokens that it adds.
+        fields: fields that replace those of the shipped model.
+        tokens: number of tokens in a training step.
+        context: number of tokens of the longest sequence in a training step.
+        steps: number of steps that are timed.
+        prompt: number of tokens that a generation begins with.
+        new: number of tokens that a generation adds.
     """
 
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -47,10 +47,10 @@ class Training:
 
     Attributes:
         model: a shipped configuration; a Llama of transformers has the sizes of its model.
-        context: tokens of a sequence.
-        package: whose model it is.
+        context: number of tokens of a sequence.
+        package: the package that the model comes from.
         compile: whether each block is compiled.
-        recompute: as `train.recompute`.
+        recompute: the value of `train.recompute`.
     """
 
     section: ClassVar[str] = "training"
@@ -72,9 +72,9 @@ class Update:
     """Steps of an optimizer on the tensors of a model, with gradients that stay the same.
 
     Attributes:
-        optimizer: its name in `zoo.build_optimizer`; "adamw" is torch's, fused.
-        settings: of it.
-        model: as in `Training`.
+        optimizer: the name of the optimizer in `zoo.build_optimizer`; "adamw" is torch's, fused.
+        settings: the settings of the optimizer.
+        model: a shipped configuration, see `Training`.
     """
 
     section: ClassVar[str] = "update"
@@ -96,10 +96,10 @@ class Generation:
 
     Attributes:
         batch: number of prompts.
-        package: as in `Training`.
+        package: the package that the model comes from.
         mode: whether the step from one token to the next is compiled, or replayed as a CUDA graph, or both;
             the cache has a fixed size then.
-        model: as in `Training`.
+        model: a shipped configuration, see `Training`.
     """
 
     section: ClassVar[str] = "generation"

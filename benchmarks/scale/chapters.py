@@ -25,12 +25,13 @@ class Row:
     """A row of the table of claims, as texts.
 
     Attributes:
-        claim: what is claimed.
-        paper: the figure of its source.
+        claim: the claim in words.
+        paper: the figure of the claim's source.
         here: the token speed-up with its interval.
-        word: that of the verdict.
-        scale: sizes and budgets that it rests on.
-        looked_at: whether the runs so far suffice for a word: all of the question, or those of four sizes.
+        word: the word of the verdict.
+        scale: the sizes and budgets that the word rests on.
+        looked_at: whether the runs so far suffice for a word, which needs all runs of the question, or those
+            of four sizes.
     """
 
     claim: str
@@ -46,19 +47,20 @@ class Chapter:
     """A question with all that is known of it.
 
     Attributes:
-        key: of its page.
+        key: the key of the question, by which its page is named.
         title: the heading.
-        question: in the words of its sweep file.
-        status: how many runs there are, in a sentence.
-        complete: whether all its runs have ended.
-        rows: of the table of claims.
-        sentences: what a reader may conclude of its runs.
-        alarms: why no word of the study is to be believed, without full stops.
-        sections: of its page.
-        styled: the names whose lines its plots have, in the order of their styles.
-        picture: the key of the plot that stands on the first page; empty: none.
-        command: what says the same of the lines; empty while a size has a part of its runs, which are not
-            judged here.
+        question: the question in the words of its sweep file.
+        status: a sentence that says how many runs there are.
+        complete: whether all runs of the question have ended.
+        rows: the rows of the table of claims.
+        sentences: what a reader may conclude from the runs.
+        alarms: reasons why no word of the study is to be believed, as sentences without full stops; empty:
+            there is none.
+        sections: the sections of the question's page.
+        styled: the names of the lines in the question's plots, in the order of their styles.
+        picture: the key of the plot that the first page shows; empty: there is none.
+        command: the command that gives the same verdict on the lines; empty while only some runs of a size
+            have ended, because such runs are not judged here.
     """
 
     key: str

@@ -18,9 +18,9 @@ class Claim:
     """A claim about a variant against the baseline of its question.
 
     Attributes:
-        variant: as the sweep file names it.
-        text: the claim.
-        paper: the figure of its source; empty: none of the three papers has one.
+        variant: the name of the variant in the sweep file.
+        text: the claim in words.
+        paper: the figure of the claim's source; empty: none of the three papers has one.
     """
 
     variant: str
@@ -33,12 +33,13 @@ class Question:
     """A question.
 
     Attributes:
-        key: of its pages and lines, and of its sweep file.
-        title: the heading.
-        claims: in the order of the table.
-        described: whether it is a ladder of rates, whose variants get no words.
-        fine_tunes: whether its runs begin with a checkpoint, and are scored on the text that it had learned.
-        remark: what a reader of its first results has to know, in sentences; empty: nothing.
+        key: the name of the question's sweep file, lines and pages, without their suffixes.
+        title: the heading of the question.
+        claims: the claims, in the order of the table.
+        described: whether the question is a ladder of rates, whose variants get no words.
+        fine_tunes: whether the runs begin with a checkpoint, and are scored on the text that the checkpoint
+            had learned.
+        remark: sentences that a reader of the first results has to know; empty: there are none.
     """
 
     key: str

@@ -67,8 +67,8 @@ def run_zoo(*arguments: str, meanwhile: Callable[[], None] | None = None) -> int
     """The status of a command of zoo; Ctrl-C reaches it as well, and it saves its runs before it ends.
 
     Args:
-        *arguments: of the command.
-        meanwhile: what to do every `PAUSE` seconds while the command runs.
+        *arguments: the arguments of the command.
+        meanwhile: a function that is called every `PAUSE` seconds while the command runs.
     """
     with subprocess.Popen([sys.executable, "-m", "zoo", *arguments]) as command:
         while True:

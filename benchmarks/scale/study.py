@@ -29,7 +29,7 @@ def train(place: Place, questions: Sequence[Question]) -> None:
 
     Args:
         place: the files of the study.
-        questions: in this order.
+        questions: the questions to train, in this order.
 
     Raises:
         ZooError: a sweep file or the lines of one have a mistake, or a text to score models on is not there,

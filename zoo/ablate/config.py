@@ -247,7 +247,7 @@ class SweepConfig(Config):
         + ", or FILE/NAME of several validation files; or tasks/TASK/METRIC, the score of a task of "
         "lm-evaluation-harness; null: the `metric` of the runs, or cross_entropy",
     )
-    tasks: TaskSettings | None = Field(None, description="with metric tasks/TASK/METRIC: how it is measured")
+    tasks: TaskSettings | None = Field(None, description="how a metric tasks/TASK/METRIC is measured")
     baseline: JsonObject | None = Field(
         None, description="the variant to compare with, axis: value; null: the first"
     )

@@ -10,7 +10,7 @@ def data_cautions(passes: Iterable[float | None], overlaps: Iterable[float | Non
 
     Args:
         passes: how often each run has read its training data; None: it is not known.
-        overlaps: for each run the share of the validation text that occurs in the training text, see
+        overlaps: the share of each run's validation text that occurs in its training text, see
             `zoo.data.text.overlap`; None: it was not measured.
     """
     if (most := max((number for number in passes if number is not None), default=0.0)) > 1:

@@ -133,9 +133,9 @@ def build_ladder(
 
     Args:
         base: the common part of all runs, including `overrides`.
-        overrides: see `build_variants`.
+        overrides: the changes of the base; each must have an effect in some run.
         combinations: the levels of every variant.
-        candidates: for every variant the points of the grid; those of a random search are drawn anew for
+        candidates: the points of the grid of every variant. The points of a random search are drawn anew for
             every size, so that the sizes do not share the error of one draw.
         content: the sweep file as it is written.
         config: the sweep file.

@@ -160,7 +160,7 @@ def ladder_costs(
 
     Args:
         sweep: a ladder.
-        probe: see `estimate_ladder`.
+        probe: measures the speed of a size without runs; its workers are the runs at a time.
         outcomes: outcomes by id that are known already, to which those that are read are added.
     """
     outcomes = {} if outcomes is None else outcomes
@@ -204,8 +204,8 @@ class Decision:
 
     Attributes:
         share: the level of a variant's first claim.
-        looks: for every look the number of sizes and the critical value of |t|; None: there is one look.
-        seeds: for every look at one size the number of seeds and the value that |t| must exceed.
+        looks: the number of sizes of every look, and the critical value of |t|; None: there is one look.
+        seeds: the number of seeds of every look at one size, and the value that |t| must exceed.
     """
 
     share: float

@@ -75,7 +75,7 @@ def judge_ladder(
         folder: the folder of sweep.json.
         baseline: the variant to compare with; None: the sweep's.
         alpha: the probability of any false claim.
-        metric: see `read_table`.
+        metric: name of the measure by which the runs are compared, see `read_table`.
 
     Raises:
         ZooError: No run has ended, only runs of the baseline have, or a run was edited.
@@ -94,8 +94,8 @@ def declared(
 
     Args:
         folder: the folder of sweep.json.
-        margin: see `judge`; None: the sweep's.
-        looks: see `judge`; if they declare nothing, those of the sweep are used.
+        margin: the factor within which two sides count as equal, above 1; None: that of the sweep file.
+        looks: the declared looks; if they declare nothing, those of the sweep file are used.
 
     Raises:
         DataError: The sweep adds seeds up to a maximum, and `looks` declare something else.

@@ -180,7 +180,7 @@ class Lines:
         library differs between versions.
 
         Args:
-            fingerprint: of the prepared data.
+            fingerprint: the fingerprint of the prepared data.
 
         Raises:
             DataError: A line has another fingerprint.

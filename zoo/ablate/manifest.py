@@ -77,8 +77,8 @@ class Run(Config):
         seed: the seed of the run.
         phases: the phases that use the run: choosing the tuned values, the comparison, or both.
         tuned: the run's values of the tuned keys.
-        params: in a ladder, number of parameters of the baseline's model of the same size.
-        tokens: in a ladder, the tokens of its budget.
+        params: number of parameters of the baseline's model of the same size. Only runs of a ladder have it.
+        tokens: number of tokens of the run's budget. Only runs of a ladder have it.
         trunk: the id of the run whose first steps this one shares, or the run's own id if others share its
             steps; None: no steps are shared.
         folder: the run folder, relative to that of sweep.json.

@@ -30,8 +30,8 @@ class PlannedRun:
         until: the step that the run has to reach for now.
         phases: the phases that use the run.
         stopped_early: whether successive halving has dropped the run.
-        params: in a ladder, number of parameters of the baseline's model of the same size.
-        tokens: in a ladder, the tokens of its budget.
+        params: number of parameters of the baseline's model of the same size. Only runs of a ladder have it.
+        tokens: number of tokens of the run's budget. Only runs of a ladder have it.
         trunk: the id of the run whose first steps this one shares; the run's own id if it is a trunk.
         begins: the number of steps that the run shares with its trunk.
     """

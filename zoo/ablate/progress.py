@@ -27,7 +27,7 @@ class LadderProgress:
         sweep: the ladder.
         lines: the lines of the ladder.
         planned: number of runs, without those that tuning adds beyond a border.
-        sizes: for every variant the parameters of the completed sizes, from the smallest on.
+        sizes: the numbers of parameters of every variant's completed sizes, from the smallest on.
         unplanned: the lines of runs that the sweep file does not plan, because it was changed after them.
     """
 

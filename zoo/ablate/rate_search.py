@@ -33,8 +33,7 @@ class RateSearch:
         rates: the rates to train, in the order of their selection.
         ln_best: ln of the best rate; None while losses are missing, or at the border.
         at_border: whether the search has ended at the border, so that there is no verdict.
-        until: for each rate the index of the rung up to which it is trained; the last rung is the end of a
-            run.
+        until: the index of the rung up to which each rate is trained; the last rung is the end of a run.
         dropped: the rates that halving has stopped at these rungs.
     """
 
@@ -59,8 +58,8 @@ def search(start: Sequence[float], *losses: Callable[[float], float | None], kee
 
     Args:
         start: rates, ascending by equal factors.
-        *losses: for each rung, the last of which is the end of a run, a function that returns the mean loss
-            at a rate, or None if it is not known yet.
+        *losses: a function for each rung that returns the mean loss at a rate, or None if it is not known
+            yet. The last rung is the end of a run.
         keep: the share of the rates that continues after each early rung, rounded up.
     """
     *early, loss = losses

@@ -53,7 +53,7 @@ class RunMetrics:
         tokenizer: the hash of the tokenizer that is kept with the run.
         passes: how often the training data were read: the tokens of training over those of the data.
         overlap: share of the validation text that occurs in the training text, see `zoo.data.text.overlap`.
-        measured: for each measure, by its name, the values at the points of `validation`, NaN where there is
+        measured: the values of each measure, by its name, at the points of `validation`; NaN where there is
             none.
     """
 

@@ -83,15 +83,15 @@ class Budgets(Config):
 class OtherSizes(Config):
     """The sizes of some variants, instead of those in `Scale.sizes`."""
 
-    where: JsonObject = Field(min_length=1, description="the variants: axis: value")
-    sizes: tuple[JsonObject, ...] = Field(description="for each size the keys (key: value)")
+    where: JsonObject = Field(min_length=1, description="the variants, as axis: value")
+    sizes: tuple[JsonObject, ...] = Field(description="the keys of each size (key: value)")
 
 
 class Scale(Config):
     """A ladder: every variant at several sizes and budgets, each run to the end of its own schedule."""
 
     sizes: tuple[JsonObject, ...] | SizeRule = Field(
-        description="for each size the keys that make it (key: value), or {params: [...], shape: aspect}"
+        description="the keys that make each size (key: value), or {params: [...], shape: aspect}"
     )
     other_sizes: tuple[OtherSizes, ...] = Field(
         (),
@@ -109,8 +109,8 @@ class Scale(Config):
         None,
         ge=FIRST_LOOK,
         le=MOST_LOOKS,
-        description="with one size: add one seed after the other to `seeds`, up to so many, until every word "
-        "is decided",
+        description="the number of seeds up to which one after the other is added to `seeds`, until every "
+        "word is decided; for one size only",
     )
     margin: float | None = Field(
         None, gt=1, allow_inf_nan=False, description="the factor within which two sides count as equal"

@@ -82,7 +82,7 @@ class TaskScoring:
 
         Args:
             tokenizer: the tokenizer of the runs.
-            context: see `prepared`.
+            context: the largest number of tokens that every run reads.
 
         Raises:
             DataError: An answer is too long.

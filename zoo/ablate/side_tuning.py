@@ -70,11 +70,11 @@ def tune_in_turn(
 
     Args:
         grids: the grids of the smallest sizes.
-        best: for every key ln of its best value by ln parameters, at the sizes tuned so far.
-        ln_params: ln of the parameters of this size.
+        best: ln of the best value of every key by ln of the number of parameters, at the sizes tuned so far.
+        ln_params: ln of the number of parameters of this size.
         rungs: number of rungs.
         loss: the losses known so far.
-        keep: see `search`.
+        keep: the share of the rates that continues after each early rung, see `search`.
     """
     starts = {key: bracket(grid, best.get(key, {}), ln_params) for key, grid in grids.items()}
     point = {key: start[len(start) // 2] for key, start in starts.items()}

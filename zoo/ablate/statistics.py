@@ -167,7 +167,7 @@ def _comparison(
 
     Args:
         name: name of the test.
-        n: as in `Comparison`.
+        n: the number of pairs, or of seeds of both sides together.
         difference: difference of the means.
         test: the result of scipy, undefined if `error` is 0.
         error: standard error of the difference.

@@ -23,7 +23,7 @@ class ChosenPoint:
 
     Attributes:
         values: values of the tuned keys; empty if nothing is tuned, or if a search ended at a border.
-        on_border: see `on_border`.
+        on_border: the keys whose value is the lowest or highest that was tried, see `on_border`.
     """
 
     values: Point

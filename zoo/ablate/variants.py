@@ -57,12 +57,12 @@ def build_variants(
         base: the common part of all runs, including `overrides`.
         overrides: the changes of the base; each must have an effect in some run.
         combinations: the levels of every variant, to merge over the base.
-        candidates: for every variant, the values of the tuned keys that are tried.
+        candidates: the values of the tuned keys that are tried, for every variant.
         config: the sweep file.
         problems: a list to which one line is added for each problem; a problem of all variants is listed
             once.
-        sizes: for every variant the change of the base by one size of a ladder, which must have an effect.
-            A component of another type gets its keys as well, unless it sets them itself.
+        sizes: the change of the base by one size of a ladder, for every variant; it must have an effect. A
+            component of another type gets its keys as well, unless it sets them itself.
 
     Returns:
         The variants without problems.

@@ -40,7 +40,8 @@ class ModelFile:
         recipe: the recipe of the model.
         scales: ratio of virtual and stored tensor by name, for tensors where it is not the recipe's.
         lookups: the same for the factor of embedding lookups.
-        published: see `zoo.models.base.Model`.
+        published: the contents of the settings files of the folder of another library that the model came
+            from, see `zoo.models.base.Model`.
     """
 
     file: TensorFile

@@ -43,7 +43,7 @@ def assemble(
         device: where the parameters live; "meta" stops before allocating.
         prepare: a function that is called with the declared model before it is allocated; if it shards the
             model, only the rank's own rows are in memory.
-        built: see `declare`.
+        built: the result of `build` for the recipe's model, which is then reparameterised; None: it is built.
 
     Returns:
         The model, with `recipe` as an attribute.

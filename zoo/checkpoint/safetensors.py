@@ -163,7 +163,7 @@ def write_piece(
 
     Args:
         path: the file that the pieces replace, ``model.safetensors``.
-        parts: from `parts_of`.
+        parts: the rank's parts of all tensors, as `parts_of` returns them.
         metadata: strings that are kept in the header.
         rank: the number of the rank, from 0.
         ranks: the number of ranks, each of which writes a piece.

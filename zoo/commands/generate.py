@@ -63,8 +63,9 @@ class TextGenerator:
         """Continue or answer a prompt.
 
         Args:
-            prompt: at least one character. A model trained on instructions gets it in their template; for one
-                trained by span corruption, ``<extra_id_0>`` and so on mark the gaps to fill.
+            prompt: the text to continue, of at least one character. A model trained on instructions gets it
+                in their template; for one trained by span corruption, ``<extra_id_0>`` and so on mark the
+                gaps to fill.
             max_new_tokens: largest number of tokens to add; a document may end earlier.
             sampling: the settings of the sampling.
             stop: strings before which the continuation or answer ends.

@@ -129,7 +129,7 @@ def extend(
         folder: the folder that paths are relative to which were not read from a file.
         problems: a list to which one line is added for each problem.
         above: the file that the mapping was read from, and the files that extend it.
-        trusted: see `read_config`.
+        trusted: whether the mapping may name plugins to import, see `read_config`.
 
     Raises:
         ConfigError: A file cannot be read or extends itself, or a plugin cannot be used.
@@ -180,8 +180,8 @@ def parse_overrides(overrides: Sequence[str], problems: list[str]) -> Located:
     """Read overrides ``a.b=c`` as one mapping, to be merged over a configuration.
 
     Args:
-        overrides: in any order, because components are set before their fields. Of two values for one key the
-            last one wins.
+        overrides: texts ``a.b=c``, in any order, because components are set before their fields. Of two
+            values for one key the last one wins.
         problems: a list to which one line is added for each problem.
 
     Raises:

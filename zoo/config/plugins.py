@@ -51,8 +51,8 @@ class PluginRecord(Config):
     """The record of a plugin that a run or a checkpoint uses."""
 
     name: str = Field(description="name of the file, or of the module")
-    version: str | None = Field(None, description="of the installed package; null for a single file")
-    sha256: str | None = Field(None, description="of the module's file; null if it has none")
+    version: str | None = Field(None, description="version of the installed package; null for a single file")
+    sha256: str | None = Field(None, description="hash of the module's file; null if it has none")
 
     @property
     def copy_path(self) -> Path:
@@ -123,7 +123,7 @@ def adapted(kind: Kind, path: str) -> None:
 
     Args:
         kind: a registry with an `adapt`.
-        path: from `import_class`, or from a run folder.
+        path: the path of the class, as `import_class` returns it or a run folder holds it.
 
     Raises:
         PluginError: The module is not imported, or has no such class.

@@ -147,7 +147,7 @@ class DataConfig(Config):
     """The `data:` part of a configuration, which describes the source of examples.
 
     Attributes:
-        unit: see `Dataset`.
+        unit: plural noun for the unit that is counted: tokens, images.
     """
 
     unit: ClassVar[str]

@@ -80,7 +80,7 @@ class ModuleCheck:
 
     Attributes:
         name: the name of the module in the smallest model.
-        sizes: for every measured step, the measurement at each size of the model, averaged over seeds. The
+        sizes: the measurements at each size of the model, for every measured step, averaged over seeds. The
             first step is before any update, where nothing has moved.
         alignment: the alignment of a linear map at the last step and the largest size, averaged over seeds;
             None: the module is no linear map.

@@ -85,7 +85,7 @@ def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int | None = N
     Args:
         source: a config file with Amos or the name of a shipped one; or the folder of a run that was
             trained with Amos, whose own measurements are then used.
-        overrides: as for `load_config`.
+        overrides: changes of the configuration, each ``key=value``.
         steps: number of steps of each short run, whose folder is deleted; the schedule stays that of the
             whole run. None: as many as two measurements need, or the whole run if it is shorter.
 

@@ -97,7 +97,8 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         """The template of `apply_chat_template`, for the harness's records.
 
         Args:
-            chat_template: has no effect, because a model has one template.
+            chat_template: an argument of the harness that has no effect here, because a model has one
+                template.
         """
         return str(self.evaluated.template.identity(self.evaluated.tokenizer))
 
@@ -142,7 +143,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
 
         Args:
             requests: requests whose arguments are (context, continuation).
-            disable_tqdm: has no effect.
+            disable_tqdm: an argument of the harness that has no effect here.
 
         Raises:
             DataError: A continuation has no tokens, or is too long for the model.
@@ -166,7 +167,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
 
         Args:
             requests: requests whose argument is (text,).
-            disable_tqdm: has no effect.
+            disable_tqdm: an argument of the harness that has no effect here.
         """
         windows, request_of_window = [], []
         for i, (text,) in enumerate(request.args for request in requests):
@@ -189,7 +190,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
 
         Args:
             requests: requests whose arguments are (prompt, `generation_kwargs`).
-            disable_tqdm: has no effect.
+            disable_tqdm: an argument of the harness that has no effect here.
 
         Raises:
             ZooError: A setting is unknown or out of range, or leaves no room for a prompt; nothing is

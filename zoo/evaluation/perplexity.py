@@ -202,9 +202,9 @@ def windowed_nats(
     Args:
         model: a model whose loss is that of the next tokens, in evaluation mode.
         tokens: (n,) int64 on the CPU, n > 1.
-        context: see `sliding_windows`.
-        stride: see `sliding_windows`.
-        batch_size: see `sliding_windows`.
+        context: number of tokens of a window, see `sliding_windows`.
+        stride: number of new tokens in a window, see `sliding_windows`.
+        batch_size: number of windows in a batch.
         separator: see `TokenizedText`; with one, the model must read numbers of documents, as in training.
     """
     device = next(model.parameters()).device

@@ -116,8 +116,8 @@ def tasks(
         task_path: a folder with task files, to which paths of data in them are relative.
         limit: number of questions of each task, for trying out; None: all of them.
         num_fewshot: number of solved examples in front of each question; None: the task's own setting.
-        contexts: at most one number, the largest number of tokens that the model reads; empty: the context
-            of its training.
+        contexts: the largest number of tokens that the model reads, at most one number; empty: the context of
+            its training.
         batch_size: number of requests in a batch.
         tokenizer: the folder of the tokenizer; None: the one that is stored with the model.
         device: name of the device, see `find_device`.

@@ -153,7 +153,8 @@ def export_model(
     Args:
         model: a model on the CPU; its gates are folded and its parameters rounded to `dtype`, in place.
         out: the folder to create.
-        dtype: see `export`.
+        dtype: dtype of the tensors in the files; None: that of the folder that the model came from, or
+            float32.
         tokenizer: tokenizer of the model; written if it can be expressed as a tokenizer.json.
         reason: why there is no tokenizer, for the result.
         context: number of tokens of an example in training, for a model whose maximum is not known from a

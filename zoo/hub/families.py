@@ -91,7 +91,8 @@ def family_of_origin(config: ModelConfig, published: Mapping[str, Json]) -> tupl
 
     Args:
         config: zoo's configuration of the model.
-        published: see `zoo.models.base.Model`.
+        published: the contents of the settings files of the folder of another library that the model came
+            from, see `zoo.models.base.Model`.
 
     Returns:
         The family and the content; None: the model came from no folder, or was changed so that the family

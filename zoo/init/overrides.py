@@ -44,7 +44,7 @@ def override(parameters: Sequence[Inferred], overrides: Overrides, model: str) -
 
     Args:
         parameters: all parameters of the model; changed in place.
-        overrides: see `Overrides`.
+        overrides: `eta`, `reduce` or both, for the parameters that each key matches, see `Overrides`.
         model: name of the model, for messages.
 
     Raises:

@@ -32,8 +32,8 @@ class EtaOverride(Config):
     per: str | None = Field(
         None, description="or as `eta`: (numerator / size)^power of the axis of this name, or of `fan_in`"
     )
-    numerator: float | None = Field(None, gt=0, description="with `per`; null: 1")
-    power: float | None = Field(None, gt=0, description="with `per`; null: 1/2")
+    numerator: float | None = Field(None, gt=0, description="the numerator of `per`; null: 1")
+    power: float | None = Field(None, gt=0, description="the power of `per`; null: 1/2")
     reduce: tuple[str, ...] | None = Field(
         None, description="axes that share a slot of Amos, instead of those of `optimizer.reduction`"
     )
@@ -100,7 +100,8 @@ class Entry:
         spec: the declaration.
         eta: Amos' scale of the trained tensor.
         sigma: initial standard deviation of the trained tensor; None for constants.
-        depth: see `zoo.spec.Declared`.
+        depth: 0 in front of the L layers of the model, 1 to L in the layers, L + 1 behind them, see
+            `zoo.spec.Declared`.
         lr_factor: factor of the learning rate, by layer-wise decay and the transfer rule.
         wd_factor: factor of the weight decay, by the transfer rule.
         eps_factor: factor of the optimizer's eps, by the transfer rule.

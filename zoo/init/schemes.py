@@ -146,8 +146,8 @@ class AmosInit(Init):
     type: Literal["amos"] = "amos"
     unit_inputs: bool = Field(
         False,
-        description="as if the inputs of kernels had standard deviation 1: the smaller start of the LSTM in "
-        "the Amos paper's released code",
+        description="whether the inputs of kernels are taken to have standard deviation 1, which gives the "
+        "smaller start of the LSTM in the Amos paper's released code",
     )
 
     def matrix_std(self, spec: ParamSpec) -> float:

@@ -101,7 +101,7 @@ class BERTConfig(EncoderConfig):
     dropout: float = Field(
         0.0, ge=0, lt=1, description="dropout of embeddings and of the outputs of branches"
     )
-    attention_dropout: float = Field(0.0, ge=0, lt=1, description="of attention probabilities")
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout of attention probabilities")
     gelu: Literal["exact", "tanh"] = Field(
         "exact", description="tanh: the approximation of the released RPE and GPT-2"
     )

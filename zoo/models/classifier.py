@@ -46,8 +46,8 @@ class ClassifierConfig(ModelConfig):
     decoder_start_id: int | None = Field(
         None,
         ge=0,
-        description="of an encoder-decoder whose head reads the decoder: id of the token that the decoder "
-        "begins with (T5: 0); null: the head reads the encoder",
+        description="id of the token that the decoder begins with (T5: 0), for an encoder-decoder whose head "
+        "reads the decoder; null: the head reads the encoder",
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the pooled hidden state")
     bias: bool = Field(True, description="whether the head has a bias; transformers gives decoders none")

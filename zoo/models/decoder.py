@@ -175,8 +175,8 @@ class Decoder(LanguageModel):
 
         Args:
             tokens: (batch, time) integers; with a cache, only those that it does not hold yet.
-            segments: has no effect: a decoder does not distinguish segments.
-            mask: has no effect: padding after a text is not seen by its tokens.
+            segments: an argument without an effect, because a decoder does not distinguish segments.
+            mask: an argument without an effect, because tokens do not see the padding after their text.
             cache: keys and values of the tokens before, extended in place; None: there are none.
             documents: (batch, time) integers, the number of each token's document. Tokens see those of their
                 own document only, and positions begin anew with every document; None: each row is one
@@ -258,9 +258,9 @@ class Decoder(LanguageModel):
 
         Args:
             tokens: (batch, time) int64; with a cache, only those that it does not hold yet.
-            cache: from `cache()`; extended in place.
+            cache: keys and values of the tokens before, made by `cache()` and extended in place.
             last: whether to predict at the last position only, which is all that generation needs.
-            documents: see `hidden_states`.
+            documents: (batch, time) integers, the number of each token's document, see `hidden_states`.
 
         Returns:
             Logits (batch, time, vocab), or (batch, 1, vocab).
@@ -283,7 +283,7 @@ class Decoder(LanguageModel):
 
         Args:
             *batch: (tokens, targets) or (tokens, documents, targets), see `hidden_states`.
-            z_loss: see `Model`.
+            z_loss: coefficient of mean(log Z ^ 2); 0 adds nothing to the loss.
         """
         tokens, *documents, targets = batch
         h = self.hidden_states(tokens, documents=documents[0] if documents else None)

@@ -142,7 +142,8 @@ class EncoderDecoder(LanguageModel):
                 that it does not hold yet.
             memory: (batch, source, d), from `encode`.
             mask: (batch, source) bool, as for `encode`.
-            cache: from `cache()`, always used with the same source; extended in place.
+            cache: keys and values of the tokens before, made by `cache()` and extended in place; always used
+                with the same source.
 
         Returns:
             The decoder's hidden states, (batch, time, d).

@@ -42,7 +42,7 @@ class HypersphereConfig(LanguageModelConfig):
         """The fields with the starts of alpha and s_z by the rules of `zoo.models.starts`.
 
         Args:
-            reach: see `ModelConfig`.
+            reach: how far the run can move a parameter; None: no run is configured.
 
         Raises:
             NoRuleError: A scaling other than alpha and s_z is `auto`, the model is no decoder, or nothing is

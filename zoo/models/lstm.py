@@ -183,7 +183,8 @@ class LSTMModel(LanguageModel):
 
         Args:
             tokens: (batch, time) int64; with a cache, only those that the model has not read yet.
-            cache: from `cache()`; its state is replaced. Without a cache the state starts from zeros.
+            cache: the state after the tokens before, made by `cache()` and replaced in place. Without a cache
+                the state starts from zeros.
             last: whether to predict at the last position only.
 
         Returns:

@@ -198,12 +198,12 @@ class Attention(MultiHeadAttention):
         """Create the four matrices.
 
         Args:
-            *args: as for `MultiHeadAttention`.
+            *args: the arguments of `MultiHeadAttention`.
             window: how many keys a query sees, its own included (Beltagy et al. 2020, arXiv 2004.05150,
                 section 3.1, as causal attention); None: all up to its own. A cache keeps all keys.
             score_cap: c of scores <- c tanh(scores / c) before the softmax (Gemma 2, arXiv 2408.00118,
                 section 2); None: no cap.
-            **kwargs: as for `MultiHeadAttention`.
+            **kwargs: the keyword arguments of `MultiHeadAttention`.
         """
         super().__init__(*args, **kwargs)
         self.window = window

@@ -19,9 +19,9 @@ class DropoutAttention(MultiHeadAttention):
         """Create the four matrices.
 
         Args:
-            *args: as for `MultiHeadAttention`.
+            *args: the arguments of `MultiHeadAttention`.
             dropout: probability of dropping a probability of the softmax.
-            **kwargs: as for `MultiHeadAttention`.
+            **kwargs: the keyword arguments of `MultiHeadAttention`.
         """
         super().__init__(*args, **kwargs)
         self.dropout = dropout
@@ -67,7 +67,7 @@ class BiasedAttention(DropoutAttention):
         Args:
             x: (batch, time, d).
             rope: cosines and sines of the positions of these tokens, if `qk` rotates.
-            bias: as for `attend`.
+            bias: numbers that are added to the scores, or a bool mask, see `attend`.
             cache: keys and values of the tokens before; extended in place.
             position: number of tokens in the cache.
 

@@ -31,7 +31,7 @@ class LossParts(NamedTuple):
 
     Attributes:
         total: `cross_entropy + z_loss`, which has a gradient.
-        cross_entropy: in nats per token, without a gradient.
+        cross_entropy: mean cross entropy in nats per token, without a gradient.
         z_loss: coefficient * mean(logsumexp(logits)^2), without a gradient.
         accuracy: share of the targets that have the largest logit; None for language models.
         predicted: (n,) int64, the class with the largest logit; None for language models.

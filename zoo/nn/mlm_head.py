@@ -66,10 +66,10 @@ class MLMHead(HeadTransform):
 
         Args:
             table: the token embedding.
-            eps: as for `HeadTransform`.
-            approximate: as for `HeadTransform`.
-            start: as for `HeadTransform`.
-            bias: as for `HeadTransform`; the output has a bias anyway.
+            eps: added to the variance in the norm.
+            approximate: "tanh" for the approximation of GELU in GPT-2.
+            start: the constant that W starts from; None: random numbers.
+            bias: whether the matrix and the norm have a bias each; the output has a bias anyway.
         """
         vocab_size, d_model = table.specs["weight"].shape
         super().__init__(d_model, eps, approximate=approximate, start=start, bias=bias)

@@ -161,7 +161,7 @@ class GatedGELU(Gated):
             residual_branches: number of residual branches of the stack, 2N for N layers, one of which W_d
                 ends.
             dropout: probability of dropping an entry of the product.
-            normalised: as for `Gated`.
+            normalised: whether the output is normalised next; the scale of u then has no effect either.
             approximate: "tanh" for the approximation of GELU in GPT-2.
         """
         super().__init__(d_model, d_mlp, residual_branches, normalised)

@@ -102,9 +102,9 @@ class ShawAttention(DistanceAttention):
         """Create the maps and the tables.
 
         Args:
-            *args: as for `BiasedAttention`.
+            *args: the arguments of `BiasedAttention`.
             distance: r, the distance from which on all distances share a vector.
-            **kwargs: as for `BiasedAttention`, with as many key heads as query heads.
+            **kwargs: the keyword arguments of `BiasedAttention`, with as many key heads as query heads.
         """
         super().__init__(*args, **kwargs)
         self.keys = DistanceTable(distance, ("head_size", self.head_size))

@@ -62,7 +62,7 @@ class AlphaConfig(ScalingConfig):
     """The eigen learning rates alpha of nGPT's residual connections."""
 
     init: float | Literal["auto"] = Field(
-        0.05, description="of the order of 1 / number of layers; auto: 1 / number of layers"
+        0.05, description="start of the order of 1 / number of layers; auto: 1 / number of layers"
     )
     signed: bool = Field(False, description="use alpha itself, not |alpha| (paper, A.2)")
 

@@ -26,7 +26,7 @@ class TwoMoments(OptimizerConfig):
 
     betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decays of the running averages, in [0, 1)")
     eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
-    weight_decay: float = Field(0.0, ge=0, description="of matrices")
+    weight_decay: float = Field(0.0, ge=0, description="weight decay of matrices")
     decays: Decays = Field(
         "matrices", description="what weight decay acts on; all: as in the released code of the Amos paper"
     )

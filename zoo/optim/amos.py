@@ -148,7 +148,7 @@ class Amos(ZooOptimizer):
         Args:
             module: any `nn.Module`: a zoo model, PyTorch's layers, a model of another library; also
                 compiled, parametrised or wrapped for data parallelism.
-            lr: xi.
+            lr: global learning rate xi.
             reduction: the dimensions that share a slot: `none`, `one_axis` or `dense` (A.8).
             overrides: other `eta` and `reduce` by pattern of names or class of modules, see `infer`:
                 ``{"*.gate": {"eta": 0.1}, MyLayer: {"eta": 0.5, "reduce": (0,)}}``.
@@ -179,10 +179,12 @@ class Amos(ZooOptimizer):
 
         Args:
             entries: the registry.
-            lr: xi.
+            lr: global learning rate xi.
             reduction: which dimensions share a slot: `none`, `one_axis` or `dense` (A.8).
-            scaling_eta: see `AmosConfig`.
-            scaling_slots: see `AmosConfig`.
+            scaling_eta: eta of nGPT's scalings: the value that their layer declares (`target`), or their
+                start (`start`).
+            scaling_slots: whether a scaling of nGPT has a slot for every entry (`entry`), or one for the
+                whole vector (`shared`).
             **options: arguments of the constructor.
         """
 

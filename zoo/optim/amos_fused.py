@@ -44,7 +44,7 @@ def fused_step(variables: Sequence[Variable], step: Step) -> None:
     ones, as in the (in, out) kernels of some libraries, torch operations take the step.
 
     Args:
-        variables: of one group, checked by `check_fused`.
+        variables: variables of one group, checked by `check_fused`.
         step: the numbers of the step.
     """
     if without_rows := [v for v in variables if not v.has_rows]:

@@ -64,7 +64,7 @@ def eager_step(variables: Sequence[Variable], step: Step, unless: Tensor | None 
     """Take a step with some variables of one group.
 
     Args:
-        variables: of one group.
+        variables: variables of one group.
         step: the numbers of the step.
         unless: 0-dim bool; if it is True nothing changes. None: the step is always taken.
     """
@@ -79,9 +79,9 @@ def advance(
     """Advance the slots of some variables of one group, all at once, because they are small and many.
 
     Args:
-        variables: as in `eager_step`.
-        step: as in `eager_step`.
-        unless: as in `eager_step`.
+        variables: variables of one group.
+        step: the numbers of the step.
+        unless: 0-dim bool; if it is True nothing changes. None: the slots always advance.
 
     Returns:
         The factors of `amos_update.factors`, for each variable.

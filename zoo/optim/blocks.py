@@ -29,7 +29,8 @@ def changed_blocks(
     """Divide tensors into blocks, some of which are changed, and undo the changes if the step is skipped.
 
     Args:
-        unless: from `zoo.optim.gate.left_out`. If None, this is `blocks`.
+        unless: 0-dim bool of `zoo.optim.gate.left_out`, True if the step is skipped. If None, this is
+            `blocks`.
         changed: columns of weights and slots, see `blocks`.
         *others: further columns.
 

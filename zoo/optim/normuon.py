@@ -55,8 +55,8 @@ class NorMuon(Muon):
             params: tensors of at least two dimensions, or groups of them.
             lr: learning rate.
             beta2: decay of the rows' second moment.
-            adjust: as for `Muon`.
-            **options: as for `Muon`.
+            adjust: the rule that scales the step of a matrix by its shape, see `Muon`.
+            **options: the other arguments of `Muon`.
 
         Raises:
             ConfigError: A parameter has fewer than two dimensions.

@@ -75,7 +75,7 @@ def attach_gate(module: Module, name: str, gate_start: float, *, trained: bool, 
         name: its local name.
         gate_start: the initial factor.
         trained: whether the gate is a parameter, declared with role `gate`.
-        lookup: see `Reparameterisation`.
+        lookup: the factor of embedding lookups, see `Reparameterisation`.
     """
     gate_name = f"{name}_gate" if trained else None
     module.reparameterised[name] = Gate(gate_start, gate_name, lookup=lookup)

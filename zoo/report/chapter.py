@@ -42,9 +42,9 @@ def read_chapter(sweep: Path, baseline: str | None, alpha: float, metric: str | 
 
     Args:
         sweep: the folder of the sweep.
-        baseline: see `read_results`.
-        alpha: see `judge`.
-        metric: see `read_results`.
+        baseline: name of the variant that the others are compared with; None: the sweep's own.
+        alpha: the probability of any false claim.
+        metric: name of the measure by which the runs are compared; None: the sweep's own, see `read_results`.
 
     Raises:
         ZooError: The sweep cannot be read or judged, see `read_results`, `judge` and `judge_ladder`.

@@ -148,7 +148,7 @@ def _factors(verdict: ScaleVerdict, of_points: float, of_back_test: float) -> It
     Args:
         verdict: the verdict.
         of_points: the factor on the sizes at which their points are drawn.
-        of_back_test: that on the largest size at which the back-test is drawn.
+        of_back_test: the factor on the largest size at which the back-test is drawn.
     """
     name, line, usable = verdict.name, verdict.line, verdict.measured.usable
     if not usable:

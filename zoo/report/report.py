@@ -33,9 +33,10 @@ def report(
     Args:
         paths: the folder of one sweep without sizes, or one or more run folders.
         out: the folder to write into: report.html, .md, .csv and .tex, curves.csv, a PNG per plot.
-        baseline: see `read_results`.
-        alpha: see `judge`.
-        metric: see `read_results`.
+        baseline: name of the variant that the others are compared with; None: the sweep's own, or that of the
+            first run folder.
+        alpha: the probability of any false claim.
+        metric: name of the measure by which the runs are compared; None: see `read_results`.
 
     Returns:
         The judgement, and the path of the page.
@@ -63,10 +64,10 @@ def report_sweeps(
 
     Args:
         sweeps: two or more folders of sweeps, with sizes or without.
-        out: see `report`; the names of pictures and curves begin with those of the sweeps.
+        out: the folder of the report; the names of pictures and curves begin with those of the sweeps.
         baseline: a variant that every sweep has; None: the baseline of each.
-        alpha: see `judge`; it applies to each sweep.
-        metric: see `read_results`.
+        alpha: the probability of any false claim in each sweep.
+        metric: name of the measure by which the runs are compared; None: see `read_results`.
 
     Returns:
         The verdict of each sweep, and the path of the page.

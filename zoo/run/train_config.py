@@ -92,8 +92,9 @@ class ParallelConfig(Config):
     reduce: Floating = Field("float32", description="dtype in which gradients are summed over processes")
     sync: Literal["auto", "every", "last"] = Field(
         "auto",
-        description="with accumulation, sum gradients over processes after every part, or after the last "
-        "with whole gradients until then; auto: the last if these take at most a tenth of the memory",
+        description="when gradients are summed over processes with accumulation: after every part, or after "
+        "the last with whole gradients until then; auto: the last if these take at most a tenth of the "
+        "memory",
     )
     timeout: int = Field(
         600, ge=1, description="seconds after which a process that waits for the others gives up"

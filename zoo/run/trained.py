@@ -47,7 +47,7 @@ def tokenizer_of(path: Path) -> Tokenizer:
     """The tokenizer of a model.
 
     Args:
-        path: as for `data_of`.
+        path: a run, one of its checkpoints or a file of one, or any other model.
 
     Raises:
         DataError: The model comes without a tokenizer, or the tokenizer's files cannot be used.
@@ -72,7 +72,7 @@ def bring_tokenizer(source: Path, folder: Path) -> str:
     """Copy the tokenizer of a model into the folder of another one that has the same tokens.
 
     Args:
-        source: as for `data_of`.
+        source: a run, one of its checkpoints or a file of one, or any other model.
         folder: an existing folder.
 
     Returns:

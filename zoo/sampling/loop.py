@@ -45,11 +45,12 @@ def generate(
         prompt: (batch, time) int64 with time >= 1, on any device; `left_padded` batches prompts of different
             lengths.
         max_new_tokens: largest number of tokens to add to each prompt.
-        temperature: see `Sampling`.
-        top_k: see `Sampling`.
-        top_p: see `Sampling`.
-        repetition_penalty: see `Sampling`.
-        seed: see `Sampling`.
+        temperature: divisor of the logits; 0 always takes the most probable token.
+        top_k: number of most probable tokens to draw from; None: all tokens.
+        top_p: total probability of the most probable tokens to draw from; None: all tokens.
+        repetition_penalty: above 1, tokens that are in the text already become less probable, see `Sampling`;
+            None: no penalty.
+        seed: seed of the random numbers; equal seeds give equal tokens on equal devices.
         eos_id: the token that ends a text. A text that has ended is padded with this token, and generation
             stops when all texts have ended.
         start_id: the token that every target of an encoder-decoder starts with.

@@ -182,7 +182,7 @@ class Checkpoints:
 
         Args:
             step: the number of steps.
-            best: see `save`.
+            best: the values of the measure that are the best so far, by the name of the checkpoint.
 
         Raises:
             CheckpointError: The checkpoint cannot be written.

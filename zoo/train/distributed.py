@@ -122,7 +122,8 @@ class World:
         """Shard a model over the ranks with FSDP2, one unit at a time.
 
         Args:
-            model: on the meta device, or whole on this rank's device; afterwards its parameters are DTensors.
+            model: a model on the meta device, or whole on this rank's device; afterwards its parameters are
+                DTensors.
         """
         if self.mesh is None:
             return

@@ -28,7 +28,7 @@ class Evaluation(NamedTuple):
     Attributes:
         cross_entropy: mean over the targets in nats, without z-loss.
         accuracy: share of the targets that are predicted correctly.
-        f1: see `zoo.train.confusion.f1`.
+        f1: F1 of class 1 of two, or the mean over more classes, see `zoo.train.confusion.f1`.
         matthews: Matthews' correlation coefficient.
     """
 
@@ -99,7 +99,7 @@ def bits_per_byte(cross_entropy: float, bytes_per_target: float) -> float:
 
     Args:
         cross_entropy: mean over the targets in nats.
-        bytes_per_target: see `zoo.data.Dataset`.
+        bytes_per_target: UTF-8 bytes of text per target.
     """
     return cross_entropy / (bytes_per_target * math.log(2))
 

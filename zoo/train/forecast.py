@@ -184,7 +184,7 @@ class _Traced:
     """The bytes of a forward and a backward pass besides weights and the gradients of blocks.
 
     Attributes:
-        kept: at the end of the forward pass.
+        kept: the bytes at the end of the forward pass.
         in_blocks: the peak until the last block has ended in the forward pass.
         forward: the peak in the rest of the forward pass.
         head_backward: the peak in the backward pass until the first gradient of a block is computed.

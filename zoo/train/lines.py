@@ -43,7 +43,7 @@ class TrainingLines(Logger):
             start: number of steps done before.
             steps: total number of steps.
             unit: unit of the speed, in the plural.
-            judged: see `validation_in_words`.
+            judged: the measure that selects the best checkpoint, which is shown as well.
         """
         self._console, self._start, self._steps, self._unit = console, start, steps, unit
         self._judged = judged

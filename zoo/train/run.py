@@ -69,7 +69,7 @@ def train(
     the same configuration is left as it is.
 
     Args:
-        config: with `model`, `optimizer`, `data` and `train`.
+        config: the configuration, with `model`, `optimizer`, `data` and `train`.
         resume: whether to continue from the last checkpoint, bit for bit as if the run had never stopped;
             "auto": continue if there is a run, otherwise start one.
         console: where to show progress, as a bar on a terminal and as lines elsewhere; None: silent.

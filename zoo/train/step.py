@@ -135,8 +135,8 @@ class Stepper:
         FSDP averages the gradients of the ranks, hence the factor `world.size`.
 
         Args:
-            batch: as in `gradient`.
-            stop: as in `gradient`.
+            batch: this rank's inputs and targets, on the CPU.
+            stop: whether a stop was requested on this rank; called after the backward pass.
 
         Returns:
             (4,), the same on all ranks: cross entropy, z-loss, number of ranks asked to stop, number of

@@ -51,7 +51,7 @@ def answers(store: Store, size: int, answer: str) -> list[str]:
     """The answers of all processes, in the order of their ranks.
 
     Args:
-        store: see `joined`.
+        store: the store of all processes, see `joined`.
         size: number of processes, which are waited for.
         answer: the answer of this process; `FAILED` and a message if it cannot continue.
 

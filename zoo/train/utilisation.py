@@ -30,7 +30,7 @@ def peak_share(job: Job, world: World, units_per_example: int) -> float | None:
     Args:
         job: the run.
         world: the ranks, whose devices are alike.
-        units_per_example: see `zoo.data.Dataset`.
+        units_per_example: number of units in one example.
     """
     peak = peak_flops(world.device, job.train.precision)
     if peak is None:

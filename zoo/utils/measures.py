@@ -79,7 +79,7 @@ def find_measure(name: str) -> Measure:
     returned here for such a name is only a placeholder.
 
     Args:
-        name: see `Measure`.
+        name: the name that a user writes, see `Measure`.
 
     Raises:
         ValueError: There is no such measure.

@@ -126,7 +126,7 @@ class ItemsDocument(Config):
     difference: float
     se: float = Field(description="standard error over new seeds and new questions, or new clusters of them")
     df: float
-    p_value: float | None = Field(description="of this comparison alone; null if it is not judged")
+    p_value: float | None = Field(description="p value of this comparison alone; null if it is not judged")
     questions: int = Field(description="number of questions")
     clusters: int | None = Field(
         description="number of clusters of questions, such as passages; null: taken as independent"
@@ -146,13 +146,13 @@ class VariantDocument(Config):
         description="claims that hold, in either direction: middle, largest, items, seconds"
     )
     directions: dict[str, Direction] = Field(
-        description="for each claim that holds, whether the variant is better than the baseline (fewer "
-        "tokens or seconds, higher scores) or worse"
+        description="whether the variant is better than the baseline (fewer tokens or seconds, higher "
+        "scores) or worse, for each claim that holds"
     )
     at_largest: bool = Field(description="whether the word is shown at the largest size as well")
     trend: Trend | None = Field(
-        description="of the gain, or of the disadvantage of a slower variant, as the size doubles; null "
-        "without a line"
+        description="the trend of the gain, or of the disadvantage of a slower variant, as the size doubles; "
+        "null without a line"
     )
     level: float = Field(
         description="the level of half95 on the line (predictions excepted) and of the costs: .95; with "
@@ -181,7 +181,7 @@ class VariantDocument(Config):
         "claim: alpha, shared by the variants"
     )
     tuning_gap: float | None = Field(
-        description="with one size: standard deviation of ln c by tuning alone; null if it is not known"
+        description="standard deviation of ln c by tuning alone; null with a line, or if it is not known"
     )
     tau: float | None = Field(description="standard deviation of a run, in ln tokens")
     kappa: float | None = Field(description="curvature over the rate, in ln tokens per (ln rate)^2")
@@ -195,11 +195,11 @@ class VerdictDocument(Config):
     alpha: float = Field(description="the probability of any false claim")
     margin: float | None = Field(description="the factor within which two sides count as equal")
     alarms: tuple[str, ...] = Field(
-        description="why no word counts: the baseline with other seeds differs from the baseline"
+        description="reasons why no word counts: the baseline with other seeds differs from the baseline"
     )
     missing: tuple[str, ...] = Field(
-        description="of a ladder of `zoo sweep`, how many runs have not ended and which crashed, in "
-        "sentences; with any, the verdicts are those of the runs so far"
+        description="sentences on the runs of a ladder of `zoo sweep` that have not ended or have crashed; "
+        "with any, the verdicts are those of the runs so far"
     )
     variants: dict[str, VariantDocument]
 

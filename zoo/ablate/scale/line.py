@@ -41,8 +41,8 @@ class Estimate:
         df_scatter: number of sizes less two.
         seeds: standard error from the seeds within the sizes.
         df_seeds: degrees of freedom of `seeds`, after Satterthwaite.
-        critical: if sizes are added until a decision, the critical value of |t| with `df_scatter` at this
-            look; None: there is one look, and Student's t holds.
+        critical: the critical value of |t| with `df_scatter` at this look, if sizes are added until a
+            decision; None: there is one look, and Student's t holds.
         level: the level of `critical`, at which the intervals of all looks hold jointly: exactly in the
             middle of the sizes, whose critical value the largest size and the slope share. Their intervals
             miss a little more often, with a probability of .056 and .055 instead of .05 at the five sizes of
@@ -145,8 +145,8 @@ class Line:
         """Fit the line.
 
         Args:
-            sizes: at least three (for a back-test; a verdict needs `FEWEST_SIZES`). If none has more than one
-                seed, the intervals are those of the scatter alone.
+            sizes: the measurements of at least three sizes (three serve a back-test; a verdict needs
+                `FEWEST_SIZES`). If none has more than one seed, the intervals are those of the scatter alone.
 
         Raises:
             ValueError: There are fewer than three sizes.
@@ -239,7 +239,7 @@ def back_test(sizes: Sequence[SizeSpeedup]) -> Prediction:
     A miss forbids extrapolation; a hit alone does not justify it.
 
     Args:
-        sizes: at least four sizes.
+        sizes: the measurements of at least four sizes.
     """
     ascending = sorted(sizes, key=lambda size: size.params)
     return Line(ascending[:-1]).predict(math.log(ascending[-1].params))

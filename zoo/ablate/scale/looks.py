@@ -203,7 +203,7 @@ def anytime_p(t: float, n: int, g: float = MIXTURE) -> float:
     Args:
         t: Student's t over n seeds.
         n: number of seeds, two or more.
-        g: see `MIXTURE`.
+        g: the variance of mean / sd that the test assumes, see `MIXTURE`.
     """
     x = t * t / (n - 1)
     ln_e = n / 2 * (math.log1p(x) - math.log1p(x / (1 + n * g))) - 0.5 * math.log1p(n * g)

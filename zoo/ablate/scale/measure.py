@@ -88,7 +88,7 @@ class VariantMeasurement:
 
     Attributes:
         name: the variant.
-        pairs: both sides' runs, by the baseline's parameters, ascending.
+        pairs: the runs of both sides at each size, by the number of the baseline's parameters, ascending.
         sizes: every size by itself.
         left_out: sizes without a result, and the reasons.
         line: the line across the sizes; None with fewer than four.
@@ -98,8 +98,8 @@ class VariantMeasurement:
             runs.
         outcomes: the scores of questions at the largest size, by the name of the outcome, in the order in
             which the table names them; None where they cannot be compared.
-        gap: without a line, the standard deviation of ln c at the largest size by tuning alone; None if the
-            runs do not show how the rates were chosen.
+        gap: the standard deviation of ln c at the largest size by tuning alone, where there is no line; None
+            if the runs do not show how the rates were chosen.
         critical: the critical value of |t| if sizes or, without a line, seeds are added until a decision;
             None if there is one look, and Student's t holds; infinite before the first look.
         level: the level of the intervals in the middle, at the largest size and of the slope; with several

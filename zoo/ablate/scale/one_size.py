@@ -117,7 +117,7 @@ def notes(
         share: the level of the first claim on each variant.
         variants: number of variants that share the error.
         held: whether the variant is called faster or slower.
-        futile: see `is_futile`.
+        futile: whether the variant is left undecided before its seeds reach their maximum, see `is_futile`.
     """
     size, half = measurement.usable[-1], measurement.half_alone()
     if looks.anytime and half is not None and anytime_value(size.seeds, share) == math.inf:

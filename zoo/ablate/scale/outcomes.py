@@ -25,8 +25,8 @@ class ItemOutcome:
         difference: variant less baseline.
         questions: number of questions.
         clusters: number of clusters of the questions; None: they are taken as independent.
-        accuracy: that of the baseline and of the variant, where the scores are log-probabilities and all
-            runs have it; it is shown, not judged.
+        accuracy: the accuracies of the baseline and of the variant, where the scores are log-probabilities
+            and all runs have it; it is shown, not judged.
     """
 
     name: str
@@ -50,7 +50,7 @@ def compare_outcome(
     Args:
         name: the name of the outcome.
         baseline: the runs of the baseline at one size.
-        variant: those of the variant.
+        variant: the runs of the variant at that size.
 
     Returns:
         The outcome; None with one seed, one question or one cluster, or if the sides have no common budget.

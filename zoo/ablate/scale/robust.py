@@ -25,8 +25,8 @@ class Moved:
     """One size with its outlying runs moved.
 
     Attributes:
-        size: the fit.
-        pair: both sides with moved losses.
+        size: the speed-up at this size, fitted to the moved losses.
+        pair: the runs of both sides, with moved losses.
         stay: the share of the runs that were not moved.
     """
 

@@ -60,7 +60,7 @@ def near_border(losses: Mapping[float, float]) -> bool:
     """Whether the best tried rate is one of the two lowest or highest, where an extended grid ends.
 
     Args:
-        losses: see `at_border`.
+        losses: the mean loss by rate; infinite where runs diverged.
     """
     rates = sorted(losses)
     return min(rates, key=lambda rate: losses[rate]) in (*rates[:2], *rates[-2:])
@@ -199,7 +199,7 @@ def random_gap(
         parabola: the fitted parabola, assumed to be the truth.
         bounds: the lowest and the highest rate that may be drawn.
         points: number of points.
-        sd: see `tuning_gap`, also for the arguments that follow.
+        sd: standard deviation of a run's loss, in nats.
         seeds: number of runs per point.
         per_token: decrease of the loss per e-fold of tokens, in nats.
         studies: number of simulated searches.

@@ -61,11 +61,11 @@ class Answer:
     """The word on a variant, and what holds of it.
 
     Attributes:
-        word: see `zoo.ablate.scale.verdict.ScaleVerdict`.
+        word: the word on the variant, see `zoo.ablate.scale.verdict.ScaleVerdict`.
         measured: the measurements behind the word.
-        at_largest: see `zoo.ablate.scale.verdict.ScaleVerdict`.
-        claims: see `zoo.ablate.scale.verdict.ScaleVerdict`.
-        within_margin: see `zoo.ablate.scale.verdict.ScaleVerdict`.
+        at_largest: whether "faster" or "slower" is shown at the largest size as well.
+        claims: the claims that hold, in their order.
+        within_margin: whether the speed-up lies within the margin.
         error: the error that claims on the variant may have.
     """
 

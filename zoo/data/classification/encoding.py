@@ -51,7 +51,7 @@ class TextEncoder(ABC):
         """Pad on the right to the longest example.
 
         Args:
-            examples: at least one example.
+            examples: the examples of the batch, at least one.
 
         Returns:
             Token ids int64, segment ids int64 (all 0 if the model has one segment) and attention mask bool

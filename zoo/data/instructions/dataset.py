@@ -174,7 +174,7 @@ class EncodedConversations:
         """Tokenise conversations.
 
         Args:
-            conversations: at least one conversation.
+            conversations: the conversations, at least one.
             template: the template that turns conversations into text.
             tokenizer: the tokenizer of the text.
             context: maximal number of input tokens of an example.

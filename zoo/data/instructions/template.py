@@ -18,8 +18,8 @@ class EncodedConversation(NamedTuple):
 
     Attributes:
         tokens: the start token, then the messages with the template's markers.
-        loss_mask: for each token whether the model is trained to predict it: True for the assistant's
-            messages and the end-of-document token after each of them.
+        loss_mask: whether the model is trained to predict each token: True for the assistant's messages and
+            the end-of-document token after each of them.
     """
 
     tokens: list[int]

@@ -31,7 +31,7 @@ def known_overlap(folder: Path) -> float | None:
     """The overlap that was measured before; None if it was not.
 
     Args:
-        folder: see `measure_overlap`.
+        folder: the folder of the result of `measure_overlap`.
 
     Raises:
         DataError: The file was damaged.
