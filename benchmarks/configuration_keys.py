@@ -160,7 +160,7 @@ def key_of(kind: Kind) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """The keys of one class.
+    """The section of a page that has the keys of one class.
 
     Attributes:
         page: the file of its page.

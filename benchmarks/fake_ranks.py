@@ -72,14 +72,14 @@ class Exchanges(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch do
 
 @dataclass(frozen=True)
 class Found:
-    """A rank's training step; bytes.
+    """The costs of a rank's training step, in bytes.
 
     Attributes:
-        state: weights, buffers and slots before it.
-        peak: the most memory in it.
-        flops: operations of matrix products and attention.
-        exchanges: collectives of forward passes, backward passes and norm.
-        update_exchanges: collectives of clipping and the optimizer.
+        state: bytes of weights, buffers and slots before the step.
+        peak: the largest number of bytes that are in use during the step.
+        flops: floating point operations of matrix products and attention.
+        exchanges: number of collectives of forward passes, backward passes and norm.
+        update_exchanges: number of collectives of clipping and the optimizer.
     """
 
     state: int

@@ -53,7 +53,7 @@ Case = Callable[[], Outcome]
 
 
 class Campaign(Protocol):
-    """A kind of attack.
+    """A kind of attack on zoo, of which cases are drawn at random.
 
     Attributes:
         name: the name on the command line.
@@ -281,7 +281,7 @@ class _Worker:
 
 
 def outcome_of(error: BaseException, case: str) -> Outcome:
-    """What an exception means."""
+    """Return the outcome of a case that has raised an exception."""
     if isinstance(error, ZooError | DivergenceError):
         return Outcome("refused", case, str(error)[:300])
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):

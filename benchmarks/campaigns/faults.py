@@ -148,7 +148,7 @@ def watched(watch: Watch) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Fault:
-    """What ends a process.
+    """A fault that ends a process.
 
     Attributes:
         number: the number, from 0, of the operation on a file, or of the batch of the training, before which

@@ -33,7 +33,7 @@ KILLED = 2
 
 @dataclass(frozen=True)
 class Scenario(ABC):
-    """A command that is killed.
+    """A command that is killed at a random moment, and then given again.
 
     Attributes:
         name: the name of the scenario.
@@ -85,7 +85,7 @@ def spoiled() -> None:
 
 @dataclass(frozen=True)
 class Training(Scenario):
-    """`zoo train`.
+    """The command `zoo train`.
 
     Attributes:
         settings: the settings of the run.

@@ -20,7 +20,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Searches:
-    """The searches of a row.
+    """The searches for the best rate that make a row of the drift table.
 
     Attributes:
         side: what the row is about.

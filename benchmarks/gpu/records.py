@@ -23,12 +23,12 @@ CUT = "not done after"
 
 @dataclass(frozen=True)
 class Record:
-    """What came of a cell.
+    """The result of a cell.
 
     Attributes:
-        seconds: until the process had ended.
-        figures: what it measured; empty where it failed.
-        error: why it failed; empty where it did not.
+        seconds: seconds until the process of the cell ended.
+        figures: the figures that the process measured; empty where it failed.
+        error: the reason why the process failed; empty where it did not.
     """
 
     seconds: float

@@ -16,7 +16,7 @@ DATA = ROOT.parent / "shared/data"
 
 @dataclass(frozen=True)
 class Place:
-    """The files.
+    """The files and folders that the study reads and writes.
 
     Attributes:
         sweeps: the folder of the sweep files.

@@ -30,7 +30,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Question:
-    """A question.
+    """A question of the study across scale.
 
     Attributes:
         key: the name of the question's sweep file, lines and pages, without their suffixes.

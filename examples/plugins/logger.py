@@ -30,7 +30,7 @@ class CSVLog(Logger):
 
 @LOGGERS.register
 class CSVLogger(LoggerConfig):
-    """RUN/validation.csv: step and validation loss."""
+    """Writes the step and the validation loss of every evaluation into RUN/validation.csv."""
 
     type: Literal["csv"] = "csv"
 

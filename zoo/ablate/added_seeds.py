@@ -50,7 +50,7 @@ class SeedPlanner:
 
     @property
     def configs(self) -> Sequence[RunConfig]:
-        """See `Planner` and `LadderPlanner`."""
+        """The configurations of `Planner.configs` or `LadderPlanner.configs`."""
         return self._planner.configs
 
     def plan(self, outcomes: Mapping[str, Outcome]) -> SweepPlan:

@@ -18,7 +18,7 @@ RESERVED = {"seed": "`seeds`", "name": "the sweep, which names its runs", "train
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """One value of an axis.
+    """One value of an axis of a sweep, as changes of the configuration.
 
     Attributes:
         settings: short name by axis; several axes if these change together.

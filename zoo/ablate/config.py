@@ -213,7 +213,7 @@ def _factor(key: str, values: tuple[Scalar, ...]) -> float:
 
 
 class SweepConfig(Config):
-    """A sweep file.
+    """The content of a sweep file: the runs to train, how they are tuned, and what they are compared by.
 
     Fields of type `Json` hold parts of configurations, which are checked after they were merged.
     """

@@ -35,7 +35,7 @@ AnyPlanner = Planner | LadderPlanner | SeedPlanner
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The end of a sweep.
+    """The state of a sweep when `zoo sweep` ends.
 
     Attributes:
         manifest: the last content of sweep.json.

@@ -75,7 +75,7 @@ def portable_settings(config: Config) -> dict[str, object]:
 
 
 def _file_names(value: object) -> object:
-    """Paths without their folders."""
+    """Return paths without their folders."""
     if isinstance(value, dict):
         return {key: _file_names(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

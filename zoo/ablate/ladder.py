@@ -30,7 +30,7 @@ COPY_SEED = 1000
 
 @dataclass(frozen=True)
 class Side:
-    """A variant at one size.
+    """A variant at one size of a ladder, with all that its runs have in common.
 
     Attributes:
         variant: name of the variant.
@@ -65,7 +65,7 @@ class Side:
 
 @dataclass(frozen=True)
 class LadderSize:
-    """One size of a ladder.
+    """One size of a ladder, with the budgets, seeds and variants that are trained there.
 
     Attributes:
         params: number of parameters of the baseline's model, counted according to `Scale.parameters`.

@@ -18,7 +18,7 @@ from zoo.ablate.sweep import Sweep
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of a ladder.
+    """The noise of a ladder, from which the power of its design is computed.
 
     Attributes:
         tau: standard deviation of a run, in ln tokens; None: no runs show it, and `TAU` is assumed.

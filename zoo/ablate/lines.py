@@ -62,7 +62,7 @@ class RunLine:
 
     @classmethod
     def of(cls, row: Mapping[str, str], place: str) -> Self:
-        """Read a row.
+        """Read a row of a file of lines.
 
         Raises:
             DataError: A value is no number, or out of range.

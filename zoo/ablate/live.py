@@ -26,7 +26,7 @@ STYLES = {"running": "bold", "failed": "red", "finished": "green", "stopped": "d
 
 @dataclass(frozen=True)
 class RunProgress:
-    """The progress of a run.
+    """The progress of a run of a sweep, for the display in the terminal.
 
     Attributes:
         run: the run.

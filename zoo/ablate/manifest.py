@@ -22,7 +22,7 @@ Status = Literal["waiting", "running", "finished", "failed", "interrupted", "sto
 
 
 class Variant(Config):
-    """A variant.
+    """A variant of a sweep, as sweep.json records it.
 
     Attributes:
         name: ``axis=value,axis=value``.
@@ -69,7 +69,7 @@ class LadderRecord(Config):
 
 
 class Run(Config):
-    """A run.
+    """A run of a sweep, as sweep.json records it.
 
     Attributes:
         id: the id, which follows from the configuration.

@@ -22,7 +22,7 @@ from zoo.utils.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Outcome:
-    """The state of a run.
+    """The state and the losses of a run, read from its folder.
 
     Attributes:
         step: the step of the last line in metrics.jsonl.

@@ -72,7 +72,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The runs known so far.
+    """The runs of a sweep that are known so far; further ones follow from the results of the tuning.
 
     Attributes:
         runs: the runs, each once, variant by variant.

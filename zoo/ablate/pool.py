@@ -52,7 +52,7 @@ def worker_count(workers: int | None) -> int:
 
 @dataclass
 class _Worker:
-    """A worker process.
+    """A process that trains the runs of one shape, one after the other.
 
     Attributes:
         process: the process.
@@ -76,7 +76,7 @@ class _Worker:
 
 
 class Pool:
-    """The workers of a sweep."""
+    """The processes that train the runs of a sweep."""
 
     def __init__(
         self,

@@ -121,7 +121,7 @@ class RunMetrics:
 
 
 def read_run_metrics(folder: Path) -> RunMetrics:
-    """Read a run folder.
+    """Read the measurements of a run from its folder.
 
     Args:
         folder: a run folder made by `zoo train`.

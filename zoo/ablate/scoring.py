@@ -35,7 +35,7 @@ class TaskSettings(Config):
 
 @dataclass(frozen=True)
 class TaskScoring:
-    """A score and its settings.
+    """The score of a task that the runs of a sweep are compared by, and the settings of its evaluation.
 
     Attributes:
         measure: ``tasks/TASK/METRIC``; its direction is a placeholder until `prepared`.

@@ -15,7 +15,7 @@ from zoo.ablate.statistics import POWER, Comparison, detectable_shift, paired_t_
 def compare_pairs(
     ours: Sequence[float], theirs: Sequence[float], most: int, alpha: float, share: float
 ) -> Comparison:
-    """Compare pairs at a look.
+    """Compare pairs of runs by a t test at one of several declared looks.
 
     Args:
         ours: one value per seed, as many as a look needs (`Looks.too_early`).

@@ -23,7 +23,7 @@ Grids = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class TriedPoint:
-    """A point that is trained.
+    """A point of the tuning that is trained: a value for every tuned key.
 
     Attributes:
         point: a value for every tuned key.
@@ -38,7 +38,7 @@ class TriedPoint:
 
 @dataclass(frozen=True)
 class SideTuning:
-    """The state of a tuning.
+    """The state of the tuning of a variant at one size.
 
     Attributes:
         trials: the points to train, in the order of their selection.

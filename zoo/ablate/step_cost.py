@@ -12,7 +12,7 @@ from zoo.run.job import Job
 
 
 class StepCost(NamedTuple):
-    """The cost of a step.
+    """The cost of a training step, in targets and in floating point operations.
 
     Attributes:
         targets: number of training targets, for instance tokens.

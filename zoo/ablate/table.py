@@ -14,7 +14,7 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class Column:
-    """A column.
+    """A column of a `Table`.
 
     Attributes:
         title: the heading, with the unit.
@@ -36,7 +36,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A table of raw values, which is shown in a terminal or written as Markdown, HTML, LaTeX or CSV.
 
     Attributes:
         key: name of the table in HTML and CSV files: letters and hyphens.

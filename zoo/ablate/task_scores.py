@@ -14,7 +14,7 @@ from zoo.utils.untyped import Json
 
 @dataclass(frozen=True)
 class RecordedScore:
-    """A score in a tasks.json.
+    """A score that `zoo eval --tasks` has written into tasks.json.
 
     Attributes:
         value: the score; None if it is not a finite number.

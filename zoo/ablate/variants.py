@@ -51,7 +51,7 @@ def build_variants(
     problems: list[str],
     sizes: Sequence[Located] | None = None,
 ) -> tuple[SweepVariant, ...]:
-    """Compose and check all configurations.
+    """Compose the configurations of all variants and check them.
 
     Args:
         base: the common part of all runs, including `overrides`.

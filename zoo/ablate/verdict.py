@@ -49,7 +49,7 @@ Runs = Mapping[int, RunMetrics]
 
 @dataclass(frozen=True)
 class VariantVerdict:
-    """The verdict on one variant.
+    """The verdict on one variant of a sweep without sizes.
 
     Attributes:
         variant: name of the variant.

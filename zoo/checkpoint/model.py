@@ -69,7 +69,7 @@ def load_model(
     prepare: Prepare | None = None,
     **options: object,
 ) -> Model:
-    """Load a model.
+    """Load a model from a checkpoint of zoo, or of another library.
 
     Args:
         path: a run folder, a checkpoint folder, a .safetensors file, or a folder with config.json

@@ -70,7 +70,7 @@ class ModelRequirements(Protocol):
 
 
 class Dataset(ABC):
-    """Training and validation examples.
+    """The training and validation examples of a run, and what is known of them.
 
     Attributes:
         fingerprint: digest that changes whenever an example changes, but not when files are moved.

@@ -76,7 +76,7 @@ class Alignment:
 
 @dataclass(frozen=True)
 class ModuleCheck:
-    """The result for one module.
+    """The result of a coordinate check for one module.
 
     Attributes:
         name: the name of the module in the smallest model.

@@ -22,7 +22,7 @@ OFF = {"top_k": 0, "repetition_penalty": 1.0}
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """The settings of a generation.
+    """The settings of a generation by a task: its length, its end, and how tokens are drawn.
 
     Attributes:
         max_new_tokens: largest number of tokens to generate.

@@ -34,7 +34,7 @@ Windows = tuple[int, int]
 
 @dataclass(frozen=True)
 class TokenizedText:
-    """A tokenised text file.
+    """A text file as tokens, with the counts that perplexities are divided by.
 
     Attributes:
         name: name of the file.

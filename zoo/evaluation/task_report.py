@@ -52,7 +52,7 @@ class TaskScore:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """The scores of a model.
+    """The scores of a model on tasks of lm-evaluation-harness, with the settings of the evaluation.
 
     Attributes:
         model: the path that the model was loaded from.

@@ -51,7 +51,7 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Export:
-    """The result of an export.
+    """The result of an export to a folder of another library.
 
     Attributes:
         folder: the folder that was written.

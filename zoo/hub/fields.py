@@ -57,7 +57,7 @@ IDENTITY = Identity()
 
 @dataclass(frozen=True)
 class ValueMap(Codec):
-    """A table of corresponding values.
+    """A conversion of a field by a table of corresponding values.
 
     Attributes:
         words: zoo's values by the values in config.json; if several have the same one, the first is written.

@@ -14,7 +14,7 @@ ORIGINAL = "original_max_position_embeddings"
 
 @dataclass(frozen=True)
 class ScalingType:
-    """A type of scaling.
+    """A type of RoPE scaling in config.json, and the fields that it has.
 
     Attributes:
         required: fields that the type must have, name in config.json to name in zoo.

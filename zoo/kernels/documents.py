@@ -45,7 +45,7 @@ class Documents:
     def of(
         cls, numbers: Tensor, head_size: int, dtype: torch.dtype, windows: Iterable[int | None] = (None,)
     ) -> Documents:
-        """Prepare the masks.
+        """Prepare the attention masks that separate the documents of a batch.
 
         Args:
             numbers: (batch, time) int64.

@@ -16,7 +16,7 @@ from zoo.utils.untyped import Json
 
 
 class ModelConfig(Config):
-    """The fields of an architecture.
+    """The fields that determine the architecture of a model.
 
     A model is one file: a subclass of this class with a field ``type: Literal["name"] = "name"``, decorated
     with ``@MODELS.register``, whose `build` makes a subclass of `Model`.

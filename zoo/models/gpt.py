@@ -113,7 +113,7 @@ class Block(PreNormBlock):
 
 
 class GPT(RotaryDecoder):
-    """Tokens -> logits."""
+    """Pre-norm or norm-after decoder with RMSNorm and RoPE, from tokens to logits."""
 
     def __init__(self, c: GPTConfig) -> None:
         super().__init__()

@@ -67,7 +67,7 @@ class Block(PreNormBlock):
 
 
 class GPT2(Decoder):
-    """Tokens -> logits."""
+    """GPT-2's decoder, from tokens to logits."""
 
     def __init__(self, c: GPT2Config) -> None:
         super().__init__()

@@ -101,7 +101,7 @@ class Generation:
 
 
 class LanguageModel(Model):
-    """A model of token sequences.
+    """A model that reads sequences of tokens: the base of all models of text.
 
     Attributes:
         config: the sizes.
@@ -135,7 +135,7 @@ class LanguageModel(Model):
     def hidden_states(
         self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Read texts.
+        """Compute the hidden states of texts.
 
         Args:
             tokens: (batch, time) int64.

@@ -129,7 +129,7 @@ class StateCache:
 
 
 class LSTMModel(LanguageModel):
-    """Tokens -> logits."""
+    """Language model with one projected LSTM layer, from tokens to logits."""
 
     writes = "continuation"
 

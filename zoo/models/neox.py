@@ -91,7 +91,7 @@ class Block(PreNormBlock):
 
 
 class NeoX(RotaryDecoder):
-    """Tokens -> logits."""
+    """GPT-NeoX's decoder with parallel branches, from tokens to logits."""
 
     def __init__(self, c: NeoXConfig) -> None:
         super().__init__()

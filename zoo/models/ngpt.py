@@ -85,7 +85,7 @@ class Block(ResidualBlock):
 
 
 class NGPT(RotaryDecoder):
-    """Tokens -> logits."""
+    """nGPT's decoder on the hypersphere, from tokens to logits."""
 
     def __init__(self, c: NGPTConfig) -> None:
         super().__init__()

@@ -114,7 +114,7 @@ class DecoderBlock(Module):
 
 
 class NGPTT5(EncoderDecoder):
-    """Source and prefix -> logits."""
+    """Encoder-decoder with nGPT's parts, from a source and a prefix of the target to logits."""
 
     def __init__(self, c: NGPTT5Config) -> None:
         super().__init__()

@@ -57,7 +57,7 @@ class Block(ResidualBlock):
 
 
 class PostGPT(RotaryDecoder):
-    """Tokens -> logits."""
+    """Post-norm decoder with RMSNorm and RoPE, from tokens to logits."""
 
     def __init__(self, c: PostGPTConfig) -> None:
         super().__init__()

@@ -83,7 +83,7 @@ class Block(Module):
 
 
 class Basic(Block):
-    """Two 3 x 3 convolutions.
+    """The branch of a basic block: two 3 x 3 convolutions.
 
     The first one is declared with an input of standard deviation 1, even after the max-pool, where a
     projection has another one: this follows Amos, Table 7. Both are normalised next.
@@ -193,7 +193,7 @@ class ResNetConfig(ModelConfig):
 
 
 class ResNet(Model):
-    """Images -> logits."""
+    """Residual network, from images to logits."""
 
     def __init__(self, c: ResNetConfig) -> None:
         super().__init__()

@@ -122,7 +122,7 @@ class DecoderBlock(Module):
 
 
 class T5(EncoderDecoder):
-    """Source and prefix -> logits."""
+    """T5's encoder-decoder, from a source and a prefix of the target to logits."""
 
     def __init__(self, c: T5Config) -> None:
         super().__init__()

@@ -40,7 +40,7 @@ State = dict[str, dict[str, Value]]
 
 
 class Layout(TypedDict, total=False):
-    """Arguments of `_placed`."""
+    """The device and the strides of a tensor that is restored from a checkpoint."""
 
     device: str
     stride: tuple[int, ...]

@@ -18,7 +18,7 @@ from zoo.utils.errors import ZooError
 
 @dataclass(frozen=True)
 class Conversion:
-    """The result of a conversion.
+    """The result of a conversion to another reparameterisation.
 
     Attributes:
         tensors: number of tensors rewritten.

@@ -18,7 +18,7 @@ from zoo.report.sections import report_sections
 
 @dataclass(frozen=True)
 class Chapter:
-    """A part of a report.
+    """The part of a report that is about one sweep.
 
     Attributes:
         title: the name of the sweep.

@@ -108,7 +108,7 @@ class View:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot.
+    """A plot of a report, which is drawn on paper and in the browser.
 
     Attributes:
         key: the file name without ".png": letters and hyphens.

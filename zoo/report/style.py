@@ -14,7 +14,7 @@ DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 
 @dataclass(frozen=True)
 class LineStyle:
-    """The style of a line.
+    """The style of a line in the plots of a report.
 
     Attributes:
         colour: the colour as #rrggbb.

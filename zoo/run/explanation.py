@@ -88,7 +88,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over the model.
+    """The sums over a model that `zoo explain` prints.
 
     Attributes:
         parameters: The number of entries of all parameters, gates and frozen ones included.
@@ -117,7 +117,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The registry as a table.
+    """The registry of a model as a table: the output of `zoo explain`.
 
     Attributes:
         model: model, init and reparameterisation.

@@ -26,7 +26,7 @@ from zoo.utils.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class RunResult:
-    """The result of a session.
+    """The result of a session of training.
 
     Attributes:
         folder: the run folder, which `load_model` opens.

@@ -33,7 +33,7 @@ from zoo.utils.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a session.
+    """The point at which a session of training has ended.
 
     Attributes:
         step: the number of steps done.

@@ -53,7 +53,7 @@ MAY_CHANGE = {"metric", "description"} | frozenset(
 
 @dataclass(frozen=True)
 class Start:
-    """The start of a session.
+    """The point at which a session of training starts.
 
     Attributes:
         step: number of optimizer steps done before the session.

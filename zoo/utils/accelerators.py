@@ -12,7 +12,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A kind of GPU.
+    """The memory and the speed of a kind of GPU.
 
     Attributes:
         name: the first words of torch's name of the GPU.

@@ -2,7 +2,7 @@
 
 
 class Permissions:
-    """The permissions of this process.
+    """The permissions that the user has given to this process for unusual files.
 
     Attributes:
         large: whether sizes may exceed the memory or be implausible (``--allow-large``).

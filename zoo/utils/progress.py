@@ -32,7 +32,7 @@ class AdvanceStage(Protocol):
 
 
 class Progress:
-    """The settings of progress.
+    """The settings of the progress bars of this process.
 
     Attributes:
         console: the console; None: progress is not shown.

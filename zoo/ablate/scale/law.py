@@ -29,7 +29,7 @@ EXTREME = 50.0
 
 @dataclass(frozen=True)
 class Law:
-    """A fitted law.
+    """The scaling law L = E + A N^-a + B (c T)^-b, fitted to the runs of a baseline and a variant.
 
     Attributes:
         irreducible: E, in nats.

@@ -33,7 +33,7 @@ PRIOR_SEEDS = 3
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimate on the line.
+    """A value of the line across sizes, or its slope, with standard errors.
 
     Attributes:
         estimate: the value: ln c, or its change per e-fold of parameters.

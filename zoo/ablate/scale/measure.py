@@ -58,7 +58,7 @@ class CurrencySpeedup:
 
 @dataclass(frozen=True)
 class SizePair:
-    """Both sides at one size.
+    """The runs of the baseline and of a variant at one size.
 
     Attributes:
         baseline: the runs of the baseline.

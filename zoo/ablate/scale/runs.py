@@ -62,7 +62,7 @@ class Making:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run.
+    """A run that has ended: a row of the table that `zoo verdict` reads.
 
     Attributes:
         variant: name of the variant.
@@ -123,7 +123,7 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class RunTable:
-    """Runs of several variants.
+    """The finished runs of all variants, which are compared across sizes.
 
     Attributes:
         runs: the runs in the order of the file.

@@ -66,7 +66,7 @@ def read_table(
     metric: str | None = None,
     item_cluster: str | None = None,
 ) -> RunTable:
-    """Read runs.
+    """Read the finished runs that `zoo verdict` compares.
 
     Args:
         paths: one CSV, the folder of one sweep, run folders, or TensorBoard's: folders with event files, or

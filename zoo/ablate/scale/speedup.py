@@ -109,7 +109,7 @@ class SizeSpeedup:
 
 
 def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
-    """Fit one size.
+    """Fit the token speed-up of a variant over the baseline at one size.
 
     Args:
         params: parameters of the baseline's model.

@@ -32,7 +32,7 @@ HOLDS = math.log(1.05)
 
 @dataclass(frozen=True)
 class ScaleVerdict:
-    """The verdict on a variant.
+    """The verdict on a variant across sizes, with the measurements behind it.
 
     Attributes:
         word: faster, slower, equal (within the margin), undecided or not comparable.

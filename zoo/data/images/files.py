@@ -20,7 +20,7 @@ ARRAYS = ".npz"
 
 
 class ImageFiles(ABC):
-    """Images with their labels.
+    """Images with their labels, read from files.
 
     Attributes:
         place: path of the images, for messages.

@@ -132,7 +132,7 @@ SHAREGPT_SPEAKERS: dict[str, Speaker] = {
 
 
 class LineLayout(NamedTuple):
-    """A layout of lines.
+    """A layout of the lines of a JSONL file with conversations.
 
     Attributes:
         keys: the keys of a line of this layout.

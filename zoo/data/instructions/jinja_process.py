@@ -86,7 +86,7 @@ def limit() -> None:
 
 
 def render(template: Template, variables: dict[str, object]) -> dict[str, object]:
-    """Render a template.
+    """Render one conversation with a chat template.
 
     Returns:
         The text, and the character positions [start, end) of the blocks that ``{% generation %}`` marks.

@@ -28,7 +28,7 @@ class ChatTemplateError(DataError):
 
 
 class Rendered(NamedTuple):
-    """A rendered conversation.
+    """The text of a conversation, as a chat template renders it.
 
     Attributes:
         text: the text.
@@ -54,7 +54,7 @@ class ChatRenderer:
         self._stop: Callable[[], object] | None = None
 
     def render(self, requests: Sequence[tuple[Sequence[Message], bool]]) -> list[Rendered]:
-        """Render conversations.
+        """Render conversations with a chat template.
 
         Args:
             requests: messages, and whether the text continues up to the beginning of the assistant's next

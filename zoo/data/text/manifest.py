@@ -17,7 +17,7 @@ VERSION = 2  # to be increased when the same sources and settings give other tok
 
 
 class SourceEntry(Config):
-    """A file of the corpus."""
+    """A file of the corpus, as manifest.json records it."""
 
     name: str
     bytes: int
@@ -25,7 +25,7 @@ class SourceEntry(Config):
 
 
 class TokenizerEntry(Config):
-    """The tokenizer of the tokens."""
+    """The tokenizer that made the tokens, as manifest.json records it."""
 
     type: str
     hash: str

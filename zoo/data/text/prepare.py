@@ -34,7 +34,7 @@ END_OF_TEXT = "#end"
 
 @dataclass(frozen=True)
 class TokenizedCorpus:
-    """A corpus as token files.
+    """A corpus that was tokenised once and is stored as files of token ids.
 
     Attributes:
         tokenizer: the tokenizer.

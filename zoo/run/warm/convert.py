@@ -19,7 +19,7 @@ TARGETS = ("wesar", "ngpt")
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The result of a conversion.
+    """The result of a conversion of a checkpoint to another architecture or parametrisation.
 
     Attributes:
         folder: the folder that was written.

@@ -28,7 +28,7 @@ CONTEXT = 256
 
 @dataclass(frozen=True)
 class Text:
-    """Batches of a text.
+    """Batches of a text, by which a conversion is measured.
 
     Attributes:
         measured: token batches, (batch, time) int64 each.
