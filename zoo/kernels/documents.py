@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.kernels.graph_cache import keep_every_graph
 from zoo.kernels.short_attention import LONGEST, short_attention
 
 FlexAttention: TypeAlias = Callable[..., Any]
@@ -137,5 +138,6 @@ def _flex_attention(compiled: bool) -> FlexAttention:
 def _compiled_flex_attention() -> FlexAttention:
     from torch.nn.attention.flex_attention import flex_attention
 
+    keep_every_graph()
     compiled: FlexAttention = torch.compile(flex_attention, dynamic=False)
     return compiled

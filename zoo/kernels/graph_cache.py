@@ -1,8 +1,10 @@
-"""What torch has to be told to keep graphs of zoo in its cache."""
+"""What torch has to be told to keep the graphs of zoo, in its cache and in a process."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import torch
 
 import zoo
 from zoo.kernels.support import is_trusted
@@ -32,3 +34,15 @@ def cache_options() -> dict[str, Any] | None:  # Any: options have different typ
     if not is_trusted() or option not in list_options():
         return None
     return {option: dict.fromkeys(CACHEABLE, zoo.__version__)}
+
+
+def keep_every_graph() -> None:
+    """Let this process compile a function for more than 8 shapes, up to 256.
+
+    torch counts the graphs of a function over all models of a process. Beyond `recompile_limit` it ends with
+    an error where graph breaks are errors, and otherwise runs the function without compiling it. A process
+    that trains models of several sizes, one after the other, gets there; `accumulated_recompile_limit`
+    remains as a limit.
+    """
+    limits = torch.compiler.config
+    limits.recompile_limit = max(limits.recompile_limit, limits.accumulated_recompile_limit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from zoo.kernels.graph_cache import keep_every_graph
 from zoo.sampling.fixed import Read
 from zoo.sampling.payoff import StepCount
 from zoo.utils.errors import ZooError
@@ -23,6 +24,7 @@ def compiled(step: Read, count: StepCount, *, required: bool) -> Read:
         A function with the results of `step`. Its first call compiles; later calls are faster. A call raises
         a ZooError if compilation is required and does not work on this machine.
     """
+    keep_every_graph()
     faster = torch.compile(step, fullgraph=True, dynamic=False)
 
     def run(tokens: Tensor) -> Tensor:

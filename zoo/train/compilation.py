@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from zoo.kernels.graph_cache import cache_options
+from zoo.kernels.graph_cache import cache_options, keep_every_graph
 from zoo.models import Model
 from zoo.run.train_config import Compile
 from zoo.train.step import Loss
@@ -21,7 +21,10 @@ def compiled_loss(model: Model, how: Compile) -> Loss:
     Raises:
         ConfigError: `how` is "blocks", but the model has no blocks.
     """
-    options = cache_options() if how else None
+    if not how:
+        return model.loss
+    keep_every_graph()
+    options = cache_options()
     if how == "blocks":
         if not model.compiled_parts:
             raise ConfigError(
@@ -33,4 +36,4 @@ def compiled_loss(model: Model, how: Compile) -> Loss:
             function = getattr(module, method)
             setattr(module, method, torch.compile(function, dynamic=False, fullgraph=True, options=options))
         return model.loss
-    return torch.compile(model.loss, options=options) if how else model.loss
+    return torch.compile(model.loss, options=options)
