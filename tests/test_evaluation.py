@@ -128,10 +128,23 @@ def test_what_is_counted(poem: Path) -> None:
     text = read(poem, ByteTokenizer(), 255, lines=False)
     assert text.tokens.tolist() == [255, *POEM.encode()]
     assert (text.words, text.utf8_bytes, text.lossless) == (8, len(POEM.encode()), True)
+    assert not text.carriage_returns
     words = WordTokenizer(["<eos>", "<unk>", "The", "end", "many"], "here")
     text = read(poem, words, words.eos_id, lines=True)
     assert text.tokens.tolist() == [0, 1, 1, 0, 1, 1, 4, 1, 0, 2, 3, 0]
     assert (text.words, text.lossless) == (8, False)
+
+
+def test_carriage_returns_are_scored_and_told(run: Path, poem: Path, tmp_path: Path) -> None:
+    other = tmp_path / "windows.txt"
+    other.write_bytes(POEM.replace("\n", "\r\n").encode())
+    report, (written,) = perplexity(run, [poem, other], contexts=[64], device="cpu")
+    assert report.scores[1].tokens == report.scores[0].tokens + POEM.count("\n")
+    assert json.loads(written.read_text())["carriage_returns"] == [str(other)]
+    assert f"{other}: lines end with \\r\\n" in str(report.table().caption)
+    assert "poem" not in str(report.table().caption)
+    by_line = read(other, ByteTokenizer(), 255, lines=True)
+    assert not by_line.carriage_returns  # line ends are no part of documents
 
 
 def test_a_run(run: Path, poem: Path) -> None:

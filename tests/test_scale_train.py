@@ -234,6 +234,26 @@ def test_a_word_that_turns_around_on_the_second_text(tiny: Place, monkeypatch: p
     assert "+1.1000 (+1.0997 to +1.1003)" in own_page(chapter)
 
 
+def test_a_second_text_is_scored_without_carriage_returns(
+    tiny: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, *_ = (
+        run for run in write_lines(tiny.load(Q1)) if run.tokens == max(tiny.load(Q1).ladder[-1].budgets)
+    )
+    sweep = tiny.load(Q1)
+    (sweep.runs / run.id).mkdir(parents=True)
+    tiny.texts[SECOND].write_bytes(b"One\r\ntwo\r\n")
+    read: list[bytes] = []
+
+    def perplexity(folder: Path, files: list[Path]) -> tuple[Report, list[Path]]:
+        read.extend(file.read_bytes() for file in files)
+        return Report(4.0), []
+
+    monkeypatch.setattr(scores, "perplexity", perplexity)
+    assert len(list(score(Q1, sweep, tiny.texts))) == 1
+    assert read == [b"One\ntwo\n"]
+
+
 def test_scores_of_lines_that_were_taken_over(tiny: Place) -> None:
     """Another question's scores count for its runs, whose folders this one does not have."""
     (tiny.results / "scale").mkdir()

@@ -97,11 +97,25 @@ def score(question: Question, sweep: Sweep, texts: Mapping[str, Path]) -> Iterat
     for run, folder in folders.items():
         if run in known or not folder.is_dir():
             continue
-        report, _ = perplexity(folder, [texts[name] for name in question.texts])
+        report, _ = perplexity(folder, [_with_line_feeds(texts[name], sweep.out) for name in question.texts])
         found = zip(question.texts, report.scores, strict=False)  # the total of several texts comes last
         scores[run] = {name: s.nats / s.tokens for name, s in found}
         _write(own, question.texts, scores)
         yield f"{run}: " + ", ".join(f"{nats:.4f} ({name})" for name, nats in scores[run].items())
+
+
+def _with_line_feeds(text: Path, folder: Path) -> Path:
+    """The text, or a copy of it in a folder if its lines end with carriage returns.
+
+    The training text has none, so that a score with them would measure little else.
+    """
+    written = text.read_bytes()
+    if b"\r\n" not in written:
+        return text
+    folder.mkdir(parents=True, exist_ok=True)
+    copy = folder / text.name
+    write_text(copy, written.decode("utf-8").replace("\r\n", "\n"))
+    return copy
 
 
 def _write(file: Path, texts: Sequence[str], scores: Scores) -> None:

@@ -44,6 +44,7 @@ class TokenizedText:
         lossless: whether decoding the tokens gives the text back.
         separator: the token that ends documents which do not see each other; None: every token sees all
             before it.
+        carriage_returns: whether lines end with a carriage return and a line feed, which are both predicted.
     """
 
     name: str
@@ -52,6 +53,7 @@ class TokenizedText:
     utf8_bytes: int
     lossless: bool
     separator: int | None = None
+    carriage_returns: bool = False
 
 
 def read(file: Path, tokenizer: Tokenizer, start_id: int, lines: bool) -> TokenizedText:
@@ -79,6 +81,7 @@ def read(file: Path, tokenizer: Tokenizer, start_id: int, lines: bool) -> Tokeni
         words=sum(len(document.split()) for document in documents),
         utf8_bytes=sum(len(document.encode("utf-8")) + lines for document in documents),
         lossless=lossless,
+        carriage_returns=any("\r\n" in document for document in documents),
     )
 
 

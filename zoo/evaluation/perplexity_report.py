@@ -38,12 +38,16 @@ class PerplexityReport:
         lossless: whether decoding the tokens gives all texts back. If not, parts of the texts were not
             predicted, and the perplexities per word and byte are too low.
         scores: the scores, sorted by context, then by file; with several files, their total comes last.
+        carriage_returns: the files whose lines end with a carriage return and a line feed. A model that has
+            read line feeds alone does not expect the carriage returns, and can lose more by them than by
+            the rest of the text.
     """
 
     model: str
     trained: int | None
     lossless: bool
     scores: Sequence[Score]
+    carriage_returns: Sequence[str] = ()
 
     def to_json(self) -> str:
         """The report as JSON."""
@@ -52,10 +56,14 @@ class PerplexityReport:
 
     def table(self) -> Table:
         """The report as a table for the terminal."""
-        caption = None
+        notes = [
+            f"{file}: lines end with \\r\\n, and the \\r is scored as well; a model that was trained on "
+            "\\n does not expect it."
+            for file in self.carriage_returns
+        ]
         if not self.lossless:
-            caption = "The tokenizer does not keep the whole text: figures per word and byte are too low."
-        table = Table(box=None, caption=caption, caption_justify="left")
+            notes.append("The tokenizer does not keep the whole text: figures per word and byte are too low.")
+        table = Table(box=None, caption="\n".join(notes) or None, caption_justify="left")
         table.add_column("file", style="cyan", overflow="fold")
         for title in ("context", "stride", "tokens", "per token", "per word", "per byte", "bits per byte"):
             table.add_column(title, justify="right")
@@ -141,7 +149,13 @@ def perplexity(
     with progress("perplexity", [predicted] * len(windows)) as advance:
         for of_files in evaluate(evaluated.model, texts, windows, batch_size, advance):
             scores += [*of_files, total(of_files)] if len(texts) > 1 else of_files
-    report = PerplexityReport(str(path), evaluated.context, all(text.lossless for text in texts), scores)
+    report = PerplexityReport(
+        str(path),
+        evaluated.context,
+        all(text.lossless for text in texts),
+        scores,
+        [text.name for text in texts if text.carriage_returns],
+    )
     return report, _write(report, out, plot=len(windows) > 1)
 
 
