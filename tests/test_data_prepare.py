@@ -96,6 +96,17 @@ def test_the_manifest_tells_the_truth(texts: Path) -> None:
     assert TokenManifest.read(corpus.folder) == manifest
 
 
+def test_carriage_returns_are_kept_and_told(texts: Path, caplog: pytest.LogCaptureFixture) -> None:
+    prepare(config(texts))
+    assert not caplog.messages
+    for name in ("03.txt", "07.txt"):
+        (texts / name).write_bytes(b"A line.\r\nAnother.\r\n")
+    corpus = prepare(config(texts))
+    assert sum(b"\r\n" in text for text in documents(corpus.train) + documents(corpus.validation)) == 2
+    (message,) = caplog.messages
+    assert message.startswith(f"data.corpus: lines of 2 of {DOCUMENTS} documents end with \\r\\n; ")
+
+
 def test_a_second_run_reuses_the_tokens(texts: Path, encoded: list[str]) -> None:
     first = prepare(config(texts))
     assert len(encoded) == DOCUMENTS

@@ -213,6 +213,7 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
     with progress("reading the corpus", amount) as advance:
         split = _split(data, advance)
     left_out: list[str] = []
+    carriage_returns = 0
     dtype = dtype_for(tokenizer.vocab_size)
     names = {False: "train.bin"} | (
         {True: "validation.bin"} if split.threshold or split.only or data.validation_corpus else {}
@@ -226,10 +227,18 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
         texts = stack.enter_context(closing(encode_in_order(tokenizer, _sides(data, split, left_out))))
         for held_out, text, ids in texts:
             writers[held_out].add(ids, size := _utf8_bytes(text))
+            carriage_returns += "\r\n" in text
             advance(size)
     if left_out:
         log.warning(
             "data.corpus: %d blank documents are left out, the first is %s", len(left_out), left_out[0]
+        )
+    if carriage_returns:
+        log.warning(
+            "data.corpus: lines of %d of %d documents end with \\r\\n; the model learns to write the \\r, "
+            "and does not expect text without it",
+            carriage_returns,
+            sum(writer.documents for writer in writers.values()),
         )
     splits = {
         held_out: SplitEntry(
