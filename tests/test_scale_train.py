@@ -237,10 +237,8 @@ def test_a_word_that_turns_around_on_the_second_text(tiny: Place, monkeypatch: p
 def test_a_second_text_is_scored_without_carriage_returns(
     tiny: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, *_ = (
-        run for run in write_lines(tiny.load(Q1)) if run.tokens == max(tiny.load(Q1).ladder[-1].budgets)
-    )
     sweep = tiny.load(Q1)
+    run, *_ = (run for run in write_lines(sweep) if run.tokens == sweep.ladder[-1].budgets[-1])
     (sweep.runs / run.id).mkdir(parents=True)
     tiny.texts[SECOND].write_bytes(b"One\r\ntwo\r\n")
     read: list[bytes] = []

@@ -15,6 +15,7 @@ from benchmarks.scale.questions import Question
 from benchmarks.scale.source import NAME
 from zoo.ablate.lines import Lines, RunLine
 from zoo.ablate.sweep import Sweep
+from zoo.data.files import read_text
 from zoo.evaluation.perplexity_report import perplexity
 from zoo.utils.atomic import write_text
 from zoo.utils.errors import ConfigError, DataError
@@ -109,12 +110,11 @@ def _with_line_feeds(text: Path, folder: Path) -> Path:
 
     The training text has none, so that a score with them would measure little else.
     """
-    written = text.read_bytes()
-    if b"\r\n" not in written:
+    content = read_text(text)
+    if "\r\n" not in content:
         return text
-    folder.mkdir(parents=True, exist_ok=True)
     copy = folder / text.name
-    write_text(copy, written.decode("utf-8").replace("\r\n", "\n"))
+    write_text(copy, content.replace("\r\n", "\n"))
     return copy
 
 

@@ -19,8 +19,8 @@ def mixed_tokenizers(names: Sequence[str], tokenizers: Sequence[str | None], mea
 
     Args:
         names: names of the runs or of their variants, for the message.
-        tokenizers: the tokenizer of each, see `tokenizers_of` and `tokenizers_of_runs`; runs without one, and
-            those that are not validated, have no loss per token.
+        tokenizers: the tokenizer of each run or variant, see `tokenizers_of` and `tokenizers_of_runs`; runs
+            without one, and those that are not validated, have no loss per token.
         measure: the measure of the comparison.
     """
     if measure.is_task or measure.name.rpartition("/")[2] not in PER_TARGET:

@@ -29,10 +29,16 @@ class MaskedLM(Objective):
     type: Literal["mlm"] = "mlm"
     share: float = Field(0.15, gt=0, le=1, description="share of the tokens of every sequence to predict")
     masked: float = Field(
-        0.8, ge=0, le=1, description="share of these that becomes the mask; 1 in the Amos paper's code"
+        0.8,
+        ge=0,
+        le=1,
+        description="share of the predicted tokens that is masked; 1 in the Amos paper's code",
     )
     replaced: float = Field(
-        0.1, ge=0, le=1, description="share of these that becomes a random token; the rest stays"
+        0.1,
+        ge=0,
+        le=1,
+        description="share of the predicted tokens that becomes a random token; the rest stays",
     )
 
     @model_validator(mode="after")
