@@ -123,7 +123,7 @@ def test_mistakes_are_told_before_anything_is_trained(
         assert message in run_command(monkeypatch, "--study", folder, "train", "q2-horizon", "q1")
     lines.unlink()
     tiny.file(BY_KEY["q1-context"]).unlink()
-    for what in (("train", "q1", "q1-context"), ("hours", "q1-context"), ("report",)):
+    for what in (("train", "q1", "q1-context"), ("train",), ("hours", "q1-context"), ("hours",), ("report",)):
         assert "q1-context.yaml" in run_command(monkeypatch, "--study", folder, *what)
     assert zoo.commands == []
 

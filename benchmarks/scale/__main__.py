@@ -16,7 +16,7 @@ from benchmarks.scale.chapters import Chapter, judged
 from benchmarks.scale.forgetting import fine_tuned
 from benchmarks.scale.page import write
 from benchmarks.scale.place import THE_STUDY, Place
-from benchmarks.scale.questions import DRIFTING, LADDERS
+from benchmarks.scale.questions import DRIFTING, LADDERS, Question
 from benchmarks.scale.rates import drifting
 from benchmarks.scale.stability import stability
 from benchmarks.scale.study import hours, speed_probe, train
@@ -33,19 +33,30 @@ def chapters(place: Place = THE_STUDY) -> Iterator[Chapter]:
     yield drifting(DRIFTING, place.drift)
 
 
+def _question(key: str) -> Question:
+    """The question with a key, as an argument of a command.
+
+    Raises:
+        argparse.ArgumentTypeError: No question has the key.
+    """
+    known = {question.key: question for question in LADDERS}
+    if key not in known:
+        raise argparse.ArgumentTypeError(f"{key!r} is no question; there are {', '.join(known)}")
+    return known[key]
+
+
 def main() -> None:
     """Train, write the pages, print the hours, or make a tiny copy."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--study", type=Path, help="the folder of a tiny copy")
     commands = options.add_subparsers(dest="what", required=True)
     commands.add_parser("report", help="write the pages")
-    known = {question.key: question for question in LADDERS}
     for name, about in (("train", "train what is missing"), ("hours", "print the hours")):
         commands.add_parser(name, help=about).add_argument(
             "questions",
             nargs="*",
-            choices=known,
-            default=list(known),
+            type=_question,
+            default=list(LADDERS),
             help="default: all",
             metavar="QUESTION",
         )
@@ -60,12 +71,10 @@ def main() -> None:
             write(place.results, place.front, every)
             for chapter in every:
                 print(f"{chapter.title}: {chapter.status}")
+        elif given.what == "train":
+            train(place, given.questions)
         else:
-            questions = [known[key] for key in given.questions]
-            if given.what == "train":
-                train(place, questions)
-            else:
-                print(hours(place, questions, speed_probe()))
+            print(hours(place, given.questions, speed_probe()))
     except ZooError as error:
         raise SystemExit(f"error: {error}") from None
 
