@@ -74,7 +74,7 @@ def own_page(chapter: Chapter) -> str:
     """The page of a question, with all its tables."""
     lead = [text for text in (chapter.question, chapter.status) if text]
     if chapter.sections:
-        lead += [f"{chapter.command} says the same."] if chapter.command else []
+        lead += [f"`{chapter.command}` says the same."] if chapter.command else []
         lead += chapter.sentences
     return markdown_page(chapter.title, lead, chapter.sections)
 
