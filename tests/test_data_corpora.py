@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 import sysconfig
@@ -47,6 +48,37 @@ def test_text_takes_files_directories_and_globs_each_file_once(folder: Path) -> 
     assert names(paths=[f"{folder}/b.txt", str(folder)]) == ["b.txt", "a.txt", "sub/c.txt"]
     assert names(paths=str(folder), suffixes=".md") == ["notes.md"]
     assert names(paths=[str(folder)], suffixes=[".md", ".txt"]) == [*everything[:2], "notes.md", "sub/c.txt"]
+
+
+def test_a_link_keeps_its_own_name(tmp_path: Path) -> None:
+    """The cache of the Hugging Face hub links every name to a file that is called by its hash."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots"
+    blobs.mkdir()
+    snapshot.mkdir()
+    (blobs / "aaa111").write_bytes(gzip.compress(b'{"text": "A"}'))
+    (snapshot / "train.jsonl.gz").symlink_to("../blobs/aaa111")
+    (snapshot / "z.jsonl.gz").symlink_to("train.jsonl.gz")
+    corpus = JsonlCorpus(paths=[str(snapshot)])
+    assert list(corpus.documents()) == [Document("train.jsonl.gz:1", "A")]
+    (blobs / "aaa111").write_bytes(gzip.compress(b"3"))
+    with pytest.raises(DataError, match=r"snapshots/train.jsonl.gz:1: expected a JSON object"):
+        list(corpus.documents())
+
+
+def test_links_to_folders_are_followed_once(folder: Path) -> None:
+    """A folder outside is read by the name of its link; neither circles nor aliases change anything."""
+    assert names(paths=[str(folder / "sub")]) == ["c.txt"]
+    (folder / "sub/up").symlink_to("..")
+    (folder / "alias").symlink_to("sub")
+    assert names(paths=[str(folder)]) == ["a.txt", "b.txt", "sub/c.txt"]
+    outside = folder / "outside"
+    outside.mkdir()
+    (outside / "d.txt").write_text("D")
+    (folder / "sub/link").symlink_to("../outside")
+    (folder / "sub/twice").symlink_to("../outside")
+    assert names(paths=[str(folder / "sub")]) == ["c.txt", "link/d.txt"]
+    assert names(paths=[str(folder)]) == ["a.txt", "b.txt", "outside/d.txt", "sub/c.txt"]
+    assert names(paths=[f"{folder}/sub/link/../a.txt", str(folder / "sub")])[0] == "a.txt"
 
 
 def test_many_files_are_documents_and_few_are_divided(folder: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,16 +35,25 @@ def find_files(paths: Sequence[str], suffixes: Sequence[str], otherwise: Sequenc
         otherwise: suffixes of the files to take from a directory without files of the former suffixes.
 
     Returns:
-        Resolved paths, each once, in the order of `paths`, sorted by name within a directory or glob.
+        Absolute paths, each file once, in the order of `paths`, sorted by name within a directory or glob. A
+        link keeps its own name, because the name that it leads to may lack the suffix.
 
     Raises:
         DataError: A path, pattern or directory yields no file, or a directory has both a file and its
             compressed copy, or several data sets that `datasets` has saved.
     """
-    files: dict[Path, None] = {}
+    files: dict[Path, Path] = {}
     for written in paths:
-        files.update(dict.fromkeys(file.resolve() for file in _expand(written, suffixes, otherwise)))
-    return list(files)
+        for file in _expand(written, suffixes, otherwise):
+            files.setdefault(file.resolve(), _absolute(file))
+    return list(files.values())
+
+
+def _absolute(path: Path) -> Path:
+    """The absolute path without ``..``; only links in front of one are resolved."""
+    parts = path.absolute().parts
+    end = max((number for number, part in enumerate(parts, 1) if part == ".."), default=0)
+    return Path(*parts[:end]).resolve().joinpath(*parts[end:])
 
 
 def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> list[Path]:
@@ -56,7 +67,7 @@ def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> 
         inside = _inside(path, suffixes) or _inside(path, otherwise)
         if not inside:
             wanted = " or ".join([*suffixes, *otherwise])
-            others = sorted({file.suffix for file in path.rglob("*") if file.is_file() and file.suffix})
+            others = sorted({file.suffix for file in _files_below(path) if file.suffix})
             there = f"; there are {', '.join(others[:5])}" if others else ""
             raise DataError(f"{written}: no file in this directory ends in {wanted}{there}")
         _check_single(inside)
@@ -73,9 +84,26 @@ def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> 
 def _inside(folder: Path, suffixes: Sequence[str]) -> list[Path]:
     """The files in a folder and those below it whose content has one of the suffixes."""
     wanted = set(suffixes)
-    return sorted(
-        file for file in folder.rglob("*") if {file.suffix, content_suffix(file)} & wanted and file.is_file()
-    )
+    return sorted(file for file in _files_below(folder) if {file.suffix, content_suffix(file)} & wanted)
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """The files in a folder and in those below it, links to folders included.
+
+    A folder is searched once, at the place where it really is if that is below `folder`. Links to folders
+    above are not followed, because they lead in a circle.
+    """
+    root, searched, pending = folder.resolve(), set[Path](), deque([folder])
+    while pending:
+        for here, folders, names in os.walk(pending.popleft()):
+            real = Path(here).resolve()
+            if real in searched:
+                folders.clear()
+                continue
+            searched.add(real)
+            links = [Path(here, name) for name in sorted(folders) if Path(here, name).is_symlink()]
+            pending += [link for link in links if not root.is_relative_to(link.resolve())]
+            yield from (file for name in names if (file := Path(here, name)).is_file())
 
 
 def _start(path: Path) -> str:
