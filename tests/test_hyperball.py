@@ -10,12 +10,14 @@ from test_optim_successors import DTYPES, FOLDER
 from tiny_runs import tiny
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 from two_ranks import on_two_ranks
 
 from zoo import build_model, build_optimizer, load_model, merge
 from zoo.init import Registry
 from zoo.models import Model
 from zoo.optim import load_state_by_name, state_by_name
+from zoo.optim.attach import attach
 from zoo.optim.fixed_norm import RADIUS, fixed_norms, keep_norms
 from zoo.optim.state import flatten, unflatten
 from zoo.run.config import load_config
@@ -214,6 +216,28 @@ def test_a_closure_is_refused() -> None:
     model = model_with()
     with pytest.raises(ZooError, match="a step with a closure"):
         build_optimizer(model, "adamw", lr=0.01).step(lambda: 0.0)
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_step_that_raises_puts_the_weights_back() -> None:
+    """The matrices are zero within a step; an error in it left them so, and the next step trained on."""
+    model = model_with()
+    optimizer = AdamW(model.parameters(), lr=0.01)
+    after_update = optimizer.register_step_post_hook(interrupt)
+    attach(optimizer, model)
+    LambdaLR(optimizer, lambda step: 1.0)  # which wraps the step once more
+    before = {name: matrix.detach().clone() for name, matrix in fixed_norms(model)}
+    with pytest.raises(KeyboardInterrupt):
+        take(model, optimizer, 1)
+    assert all(torch.equal(matrix, before[name]) for name, matrix in fixed_norms(model))
+    after_update.remove()
+    take(model, optimizer, 1)
+    for name, matrix in fixed_norms(model):
+        assert torch.cosine_similarity(matrix.flatten(), before[name].flatten(), dim=0) > 0.99
+        assert matrix.norm().item() == pytest.approx(before[name].norm().item(), rel=1e-6)
 
 
 def on_ranks(world: World) -> None:

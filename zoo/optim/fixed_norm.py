@@ -12,6 +12,8 @@ are this rule with AdamW, Muon, Lion and Amos.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from types import MethodType
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,6 +27,7 @@ from zoo.optim.slots import slot_dtype
 from zoo.spec import Module
 from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import local
+from zoo.utils.untyped import Passed
 
 RADIUS = "radius"
 """The slot that holds R: 0-dim, in the precision of the other slots."""
@@ -55,7 +58,8 @@ def keep_norms(optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
     """Have every step of an optimizer follow the rule of this module.
 
     During the optimizer's own step the matrices are zero, so that their values after it are its update in
-    full precision, without any weight decay. This implementation is our choice; the formula is the authors'.
+    full precision, without any weight decay. A step that raises puts the weights back. This implementation is
+    our choice; the formula is the authors'.
 
     Args:
         optimizer: any optimizer whose displacement does not depend on the weights.
@@ -84,7 +88,6 @@ def keep_norms(optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
         rates = {p: float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
         tensors = [matrix for matrix, _ in before]
         exact = [old.to(slot_dtype(old)) for _, old in before]
-        before.clear()
         if not all(RADIUS in optimizer.state[matrix] for matrix in tensors):
             for matrix, norm in zip(tensors, frobenius(tensors, exact), strict=True):
                 optimizer.state[matrix].setdefault(RADIUS, norm)
@@ -106,7 +109,20 @@ def keep_norms(optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
         ]
         for theta, moved, factor in blocks(local_rows(tensors), exact, factors):
             theta.copy_(moved.mul_(factor))
+        before.clear()
 
+    step = optimizer.step
+
+    @wraps(step)
+    def safe_step(_: Optimizer, *args: Passed, **kwargs: Passed) -> float | None:
+        try:
+            return step(*args, **kwargs)
+        finally:  # after a whole step, nothing is left in `before`
+            for matrix, old in before:
+                local(matrix.detach()).copy_(old)
+            before.clear()
+
+    optimizer.step = MethodType(safe_step, optimizer)  # type: ignore[method-assign]  # hooks see no error
     optimizer.register_step_pre_hook(hold)
     optimizer.register_step_post_hook(turn)
     _KEPT.setdefault(optimizer, []).append(matrices)
