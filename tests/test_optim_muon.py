@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,7 +26,7 @@ from zoo.optim.newton_schulz import orthogonal
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
 from zoo.spec import ParamSpec, Role
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import CheckpointError, ConfigError
 
 SIZES: dict[str, Any] = {"vocab_size": 23, "d_model": 8, "n_layers": 1, "n_heads": 2, "d_mlp": 6}
 HIDDEN = {
@@ -184,6 +185,42 @@ def test_a_copy_of_the_optimizer_is_whole() -> None:
     train(twin, loaded, 2)
     for a, b in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def two_parts() -> Combined:
+    w, v = nn.Parameter(torch.eye(4)), nn.Parameter(torch.ones(4))
+    combined = Combined([Muon([w], lr=0.1), torch.optim.AdamW([v], lr=0.1)])
+    for parameter in (w, v):
+        parameter.grad = torch.ones_like(parameter)
+    combined.step()
+    return combined
+
+
+@pytest.mark.parametrize("sizes", [[1], [1, 1, 1], [1, 2]])
+def test_a_state_with_other_groups_is_refused_and_changes_nothing(sizes: list[int]) -> None:
+    """Too few groups were a bare StopIteration, and further ones were accepted."""
+    combined = two_parts()
+    before, saved = copy.deepcopy(combined.state_dict()), two_parts().state_dict()
+    saved["param_groups"] = [{**saved["param_groups"][0], "params": list(range(n))} for n in sizes]
+    with pytest.raises(CheckpointError, match=re.escape(f"have {sizes} parameters, expected [1, 1]")):
+        combined.load_state_dict(saved)
+    after = combined.state_dict()
+    assert after["param_groups"] == before["param_groups"]
+    torch.testing.assert_close(after["state"], before["state"])
+
+
+def test_where_a_part_refuses_a_state_the_others_keep_theirs() -> None:
+    """The first part had loaded its share, and the groups of a schedule were no longer its own."""
+    w, v = nn.Parameter(torch.eye(4)), nn.Parameter(torch.ones(4))
+    combined = Combined([Muon([w], lr=0.1), Amos([{"params": [v], "eta": 1.0, "reduce": ()}], lr=0.1)])
+    saved = copy.deepcopy(combined.state_dict())
+    saved["param_groups"][0]["lr"], saved["param_groups"][1]["eta"] = 0.5, 2.0
+    with pytest.raises(CheckpointError, match=r"eta is 2\.0, but the model's is 1\.0"):
+        combined.load_state_dict(saved)
+    groups = [group for part in combined.parts for group in part.param_groups]
+    assert all(ours is theirs for ours, theirs in zip(combined.param_groups, groups, strict=True))
+    assert all(part.state is combined.state for part in combined.parts)
+    assert [group["lr"] for group in groups] == [0.1, 0.1]
 
 
 def test_an_override_of_what_muon_trains_is_refused() -> None:

@@ -15,7 +15,7 @@ from zoo.optim.leave_out import left_out_where
 from zoo.optim.optimizer import ZooOptimizer
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.slots import initial_slots
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import CheckpointError, ConfigError
 
 
 class Combined(ZooOptimizer):
@@ -74,16 +74,31 @@ class Combined(ZooOptimizer):
                 part.step()
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore a `state_dict`: each part loads and checks its share."""
-        saved = iter(state_dict["param_groups"])
-        for part in self.parts:
-            groups = [next(saved) for _ in part.param_groups]
-            indices = {i for group in groups for i in group["params"]}
-            slots = {i: slots for i, slots in state_dict["state"].items() if i in indices}
-            part.load_state_dict({"state": slots, "param_groups": groups})
-        self.param_groups = [group for part in self.parts for group in part.param_groups]
-        self.state = defaultdict(dict, {p: s for part in self.parts for p, s in part.state.items()})
-        self._share()
+        """Restore a `state_dict`: each part loads and checks its share.
+
+        Raises:
+            CheckpointError: The groups are not those of this optimizer. As with any error of a part, the
+                optimizer is unchanged then.
+        """
+        saved, expected = (
+            [len(group["params"]) for group in groups]
+            for groups in (state_dict["param_groups"], self.param_groups)
+        )
+        if saved != expected:
+            raise CheckpointError(
+                f"the groups of the checkpoint have {saved} parameters, expected {expected}"
+            )
+        groups = iter(state_dict["param_groups"])
+        try:
+            for part in self.parts:
+                share = [next(groups) for _ in part.param_groups]
+                indices = {i for group in share for i in group["params"]}
+                slots = {i: slots for i, slots in state_dict["state"].items() if i in indices}
+                part.load_state_dict({"state": slots, "param_groups": share})
+            self.state = defaultdict(dict, {p: s for part in self.parts for p, s in part.state.items()})
+            self.param_groups = [group for part in self.parts for group in part.param_groups]
+        finally:  # where a part refuses, those before it get back what they had
+            self._share()
 
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "parts": self.parts}
