@@ -357,6 +357,26 @@ def test_prodigy_refuses_different_rates() -> None:
         build_optimizer(build_model("gpt", **SIZES), "prodigy", layer_decay=0.9)
 
 
+def test_a_group_of_prodigy_without_a_rate_takes_no_part() -> None:
+    """It was trained at the rate of the others. While a schedule is at 0 for all, the sums go on."""
+    a, b, alone = (nn.Parameter(torch.ones(3)) for _ in range(3))
+    groups: list[dict[str, Any]] = [{"params": [a]}, {"params": [b], "lr": 0.0, "weight_decay": 0.1}]
+    both, one = Prodigy(groups), Prodigy([alone])
+    for _ in range(50):
+        for parameter in (a, b, alone):
+            parameter.grad = parameter.detach().clone()
+        both.step()
+        one.step()
+    assert torch.equal(b, torch.ones(3))
+    assert torch.equal(a, alone) and not torch.equal(a, b)
+    assert both.param_groups[1]["d"] == one.param_groups[0]["d"]
+    kept = a.detach().clone()
+    average = both.state[a]["exp_avg"].clone()
+    both.param_groups[0]["lr"] = 0.0
+    both.step()
+    assert torch.equal(a, kept) and not torch.equal(both.state[a]["exp_avg"], average)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [

@@ -17,6 +17,7 @@ from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks, changed_blocks
 from zoo.optim.gate import left_out
 from zoo.optim.optimizer import SteppingOptimizer, due, gradients, local_rows
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
@@ -39,7 +40,8 @@ class Prodigy(SteppingOptimizer):
         d    <- max(d, d_coef num / sum |s|), growing by `growth_rate` at most once it has left d0
         p    <- p - delta weight_decay p - delta m / (sqrt(v) + d eps), with the old d in delta
 
-    As long as all gradients have been 0, a step changes nothing.
+    As long as all gradients have been 0, a step changes nothing. A group with a learning rate of 0 beside one
+    with a higher rate takes no part: it is not in the sums and does not move.
     """
 
     is_gated: ClassVar[bool] = True
@@ -59,7 +61,7 @@ class Prodigy(SteppingOptimizer):
         bias_correction: bool = False,
         safeguard_warmup: bool = False,
     ) -> None:
-        """All arguments but `params` are defaults; only `weight_decay` may differ between groups.
+        """All arguments but `params` are defaults; between groups, `weight_decay` may differ, and `lr` be 0.
 
         Args:
             params: parameters, or groups of them.
@@ -96,7 +98,7 @@ class Prodigy(SteppingOptimizer):
         """Estimate d, then move every parameter that has a gradient.
 
         Raises:
-            ConfigError: The groups have different learning rates, but the estimate is one for all.
+            ConfigError: The groups have different learning rates above 0, but the estimate is one for all.
         """
         rates = {float(group["lr"]) for group in self.param_groups} - {0.0}
         if len(rates) > 1:
@@ -110,7 +112,8 @@ class Prodigy(SteppingOptimizer):
             k = group["k"] + 1
             correction = math.sqrt(1 - beta2**k) / (1 - beta1**k)
         delta = d * lr * correction
-        numerator, denominator, unless = self._sums(d, delta)
+        moving = [group for group in self.param_groups if float(group["lr"]) == lr]
+        numerator, denominator, unless = self._sums(moving, d, delta)
         if denominator == 0 or unless:
             return
         numerator += group["d_numerator"] * group["beta3"]
@@ -122,7 +125,7 @@ class Prodigy(SteppingOptimizer):
         estimate = {"d": d, "d_max": d_max, "d_numerator": numerator, "k": group["k"] + 1}
         for key, value in estimate.items():
             self._set_in_all_groups(key, value)
-        for group in self.param_groups:
+        for group in moving:
             parameters = due(group)
             moments = (self.held(parameters, slot) for slot in ("exp_avg", "exp_avg_sq"))
             for theta, m, v in blocks(local_rows(parameters), *moments):
@@ -130,16 +133,16 @@ class Prodigy(SteppingOptimizer):
                     theta.add_(theta, alpha=-delta * group["weight_decay"])  # 1 - 1e-8 would be 1 in float32
                 theta.addcdiv_(m, v.sqrt().add_(d * group["eps"]), value=-delta)
 
-    def _sums(self, d: float, delta: float) -> tuple[float, float, bool]:
-        """Advance the averages.
+    def _sums(self, moving: Sequence[ParamGroup], d: float, delta: float) -> tuple[float, float, bool]:
+        """Advance the averages of the groups that move.
 
         Returns:
             The new part of the numerator, the denominator, and whether the step is skipped, which are copied
             from their device at once.
         """
-        parameters = [parameter for group in self.param_groups for parameter in due(group)]
-        for parameter in parameters:
+        for parameter in (parameter for group in self.param_groups for parameter in due(group)):
             self._begin(parameter)
+        parameters = [parameter for group in moving for parameter in due(group)]
         group = self.param_groups[0]
         (beta1, beta2), beta3, d0 = group["betas"], group["beta3"], group["d0"]
         products, sizes = totals(parameters), totals(parameters)
