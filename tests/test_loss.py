@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from zoo.nn.loss import LossParts, linear_cross_entropy
-from zoo.utils.errors import ZooError
+from zoo.utils.errors import DataError, ZooError
 
 CHUNKS = (None, 1, 5, 13, 100)
 
@@ -221,3 +221,20 @@ def test_refuses(change: dict[str, Any], message: str) -> None:
     hidden, weight, _, targets = example()
     with pytest.raises(ZooError, match=message):
         linear_cross_entropy(**{"hidden": hidden, "weight": weight, "targets": targets} | change)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+@pytest.mark.parametrize("trained", (True, False))
+@pytest.mark.parametrize("wrong", (17, 10**9, -100, -2))
+def test_targets_outside_the_vocabulary_are_refused(wrong: int, trained: bool, dtype: torch.dtype) -> None:
+    """-100, which other libraries ignore, is no target either: it would be counted."""
+    hidden, weight, _, targets = example(dtype=dtype)
+    targets[5] = wrong
+    message = f"targets: id {wrong}; expected 0 to 16, or -1 for positions that are left out"
+    with torch.set_grad_enabled(trained), pytest.raises(DataError, match=message):
+        linear_cross_entropy(hidden, weight, targets)
+
+
+def test_no_targets_at_all_are_no_mistake() -> None:
+    hidden, weight, _, targets = example()
+    assert linear_cross_entropy(hidden[:0], weight, targets[:0]).total == 0

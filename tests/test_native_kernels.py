@@ -144,6 +144,19 @@ def test_slopes_are_those_of_float64(dtype: torch.dtype, vocab: int, monkeypatch
         torch.testing.assert_close(plain.double(), exact, **tolerance)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("wrong", [50, 60, -2, -100])
+def test_a_target_outside_its_row_makes_that_row_nan(wrong: int, dtype: torch.dtype) -> None:
+    """As in a compiled graph, where no value is checked; the other rows are as without it."""
+    logits, targets = logits_of(4, 50, dtype)
+    usual = softmax_slopes(logits, targets, torch.tensor(0.1))
+    targets[1] = wrong
+    slopes, lse, chosen = softmax_slopes(logits, targets, torch.tensor(0.1))
+    assert slopes[1].isnan().all() and chosen[1].isnan() and torch.equal(lse, usual[1])
+    others = [0, 2, 3]
+    assert torch.equal(slopes[others], usual[0][others]) and torch.equal(chosen[others], usual[2][others])
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_logits_that_are_not_finite_make_a_loss_that_is_not(value: float) -> None:
     logits, targets = logits_of(3, 50, torch.float32)

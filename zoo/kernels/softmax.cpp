@@ -11,6 +11,8 @@
 
 namespace zoo {
 
+constexpr int64_t IGNORED = -1;  // that of softmax.py
+
 template <typename T>
 void softmax_slopes(const T* logits, const int64_t* targets, float z_loss, T* slopes, float* normalisers, float* chosen,
                     int64_t rows, int64_t vocab, int threads) {
@@ -26,8 +28,11 @@ void softmax_slopes(const T* logits, const int64_t* targets, float z_loss, T* sl
       for (int64_t j = LANES; j < padded; j += LANES) tops = larger(load(&row[j]), tops);
       float top = tops[0];
       for (int lane = 1; lane < LANES; ++lane) top = std::max(top, tops[lane]);
-      const bool counted = targets[i] >= 0;
-      chosen[i] = counted ? row[targets[i]] : 0.0f;
+      const int64_t target = targets[i];
+      const bool counted = 0 <= target && target < vocab;
+      // Nobody has checked the targets of a compiled graph: what is no target makes a loss that is no number.
+      const float uncounted = target == IGNORED ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+      chosen[i] = counted ? row[target] : uncounted;
       Floats sums = {};
       for (int64_t j = 0; j < padded; j += LANES) {
         const Floats e = exp_of(load(&row[j]) - top);
@@ -37,10 +42,10 @@ void softmax_slopes(const T* logits, const int64_t* targets, float z_loss, T* sl
       double sum = 0;
       for (int lane = 0; lane < LANES; ++lane) sum += sums[lane];
       normalisers[i] = top + float(std::log(sum));
-      const float factor = counted ? float((1 + 2.0 * z_loss * normalisers[i]) / sum) : 0.0f;
+      const float factor = counted ? float((1 + 2.0 * z_loss * normalisers[i]) / sum) : uncounted;
       T* to = slopes + i * vocab;
       for (int64_t j = 0; j < vocab; ++j) narrow(row[j] * factor, to[j]);
-      if (counted) narrow(row[targets[i]] * factor - 1.0f, to[targets[i]]);
+      if (counted) narrow(row[target] * factor - 1.0f, to[target]);
       for (int64_t j = vocab; j < padded; ++j) row[j] = -std::numeric_limits<float>::infinity();
     }
   }

@@ -12,6 +12,9 @@ from torch import Tensor, library
 
 from zoo.kernels import native
 
+IGNORED = -1
+"""The target of a token that is ignored."""
+
 
 def suits(logits: Tensor) -> bool:
     """Whether there is a kernel for these logits."""
@@ -24,7 +27,8 @@ def softmax_slopes(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Ten
 
     Args:
         logits: (n, V), float32 or bfloat16, on a CPU.
-        targets: (n,) int64 in [0, V); a negative one is ignored.
+        targets: (n,) int64 in [0, V), or -1 for a row that is ignored. With another, the kernel makes the
+            row NaN, and PyTorch raises an error.
         z_loss: the coefficient of lse^2, 0-dim; a float that changes would have a graph compiled twice.
 
     Returns:
@@ -63,11 +67,19 @@ def plain_slopes(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Tenso
 
 def slopes_in_place(logits: Tensor, targets: Tensor, z_loss: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
     """The same, which writes the gradient over the logits, in their dtype."""
-    counted = (targets >= 0).to(logits.dtype)
-    index = targets.clamp(min=0).unsqueeze(-1)
+    counted = (targets != IGNORED).to(logits.dtype)
+    index = counted_index(targets)
     lse = logits.logsumexp(-1)
     chosen = logits.gather(-1, index).squeeze(-1) * counted
     # d/dlogits of lse - logits[target] + z lse^2 is softmax * (1 + 2 z lse) - onehot.
     slope = (1 + 2 * z_loss * lse) * counted
     slopes = logits.sub_(lse.unsqueeze(-1)).exp_().mul_(slope.unsqueeze(-1))
     return slopes.scatter_add_(-1, index, -counted.unsqueeze(-1)), lse, chosen
+
+
+def counted_index(targets: Tensor) -> Tensor:
+    """The targets as an index of logits (n, V): (n, 1), 0 for an ignored one, all others as they are.
+
+    Those outside the row are left for torch's own check of an index, which a GPU makes as well.
+    """
+    return targets.masked_fill(targets == IGNORED, 0).unsqueeze(-1)

@@ -12,15 +12,14 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import once_differentiable
 
 from zoo.kernels.matmul import matmul, product
-from zoo.kernels.softmax import slopes_in_place, softmax_slopes, suits
+from zoo.kernels.softmax import IGNORED as IGNORED
+from zoo.kernels.softmax import counted_index, slopes_in_place, softmax_slopes, suits
 from zoo.kernels.support import Context
-from zoo.utils.errors import ZooError
-
-IGNORED = -1
-"""The target of a token that is ignored."""
+from zoo.utils.errors import DataError, ZooError
 
 SMALL = 2**22
 """Logits up to this many entries (16 MiB in float32) are one chunk."""
@@ -86,6 +85,7 @@ def linear_cross_entropy(
 
     Raises:
         ZooError: The shapes do not fit together, the targets are not int64, or `chunk` is below 1.
+        DataError: On a CPU, a target is neither in [0, V) nor -1. Compiled graphs do not check it.
     """
     _check(hidden, weight, targets, scale, bias, chunk)
     if scale is not None:
@@ -201,7 +201,7 @@ def _slopes(
         logits = capped(logits, soft_cap)
         inner = 1 - (logits / soft_cap).square() if needs_grad else None
     if not needs_grad:
-        return None, logits.logsumexp(-1), logits.gather(-1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+        return None, logits.logsumexp(-1), logits.gather(-1, counted_index(targets)).squeeze(-1)
     grad, lse, chosen = slopes_in_place(logits, targets, z_loss)
     return grad if inner is None else grad.mul_(inner), lse, chosen
 
@@ -264,3 +264,22 @@ def _check(
         )
     if chunk is not None and chunk < 1:
         raise ZooError(f"linear_cross_entropy: chunk is {chunk}, expected at least 1")
+    _check_ids(targets, len(weight))
+
+
+def _check_ids(targets: Tensor, vocab: int) -> None:
+    """Check that every target can be one, where reading them is free: a GPU would have to be waited for.
+
+    Raises:
+        DataError: A target is neither in [0, vocab) nor -1.
+    """
+    if targets.device.type != "cpu" or torch.compiler.is_compiling() or isinstance(targets, FakeTensor):
+        return
+    if not len(targets):
+        return
+    least, largest = (int(extreme) for extreme in torch.aminmax(targets))
+    if least < IGNORED or largest >= vocab:
+        wrong = least if least < IGNORED else largest
+        raise DataError(
+            f"targets: id {wrong}; expected 0 to {vocab - 1}, or {IGNORED} for positions that are left out"
+        )
