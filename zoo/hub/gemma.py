@@ -41,12 +41,17 @@ RULES = (
 )
 
 
+LOCAL_ROPE = FixedField(f"rope_parameters.{SLIDING}", ({"rope_type": "default"}, {}), written=False)
+"""RoPE in layers with a window, as `_read` takes it out: nothing but its base can be chosen."""
+
+
 def _read(config: JsonObject, every: int) -> JsonObject:
     """Read the windows of all layers but each `every`-th; in Gemma 3 they have their own base of RoPE."""
     config = {"sliding_window": 4096, **config}
     rope = config.get("rope_parameters")
     if isinstance(rope, dict) and isinstance(local := rope.get(SLIDING), dict):
         config["rope_local_base_freq"] = local.get("rope_theta", config.get("rope_local_base_freq", 10000.0))
+        config[LOCAL_ROPE.hub_name] = without(local, "rope_theta")
         config["rope_parameters"] = rope.get(FULL) or {"rope_type": "default"}
     config = read_rope(config)
     layers, every = config.get("num_hidden_layers", 26), config.get("sliding_window_pattern", every)
@@ -140,7 +145,7 @@ GEMMA3: Family = replace(
         *_fields(vocab_size=262208, rope_theta=1000000.0, soft_cap=None),
         ConfigField("rope_local_base_freq", "rope_window_base", default=10000.0),
     ),
-    fixed=(*FIXED, FixedField("attn_logit_softcapping", (None,))),
+    fixed=(*FIXED, LOCAL_ROPE, FixedField("attn_logit_softcapping", (None,))),
     constants={**without(CONSTANTS, "rope_window_base"), "qk_norm": True},
     harmless=HARMLESS | {"sliding_window_pattern", "_sliding_window_pattern"},
     rules=RULES,
