@@ -169,6 +169,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"layer_types": ["full_attention", "chunked_attention"]},
         "layer_types: ['full_attention', 'chunked_attention']; expected 'full_attention' or 'sliding_",
     ),
+    (
+        "qwen2",
+        {"use_sliding_window": ..., "layer_types": ["full_attention", "sliding_attention"]},
+        "use_sliding_window: false; expected true",
+    ),
+    ("qwen2", {"layer_types": 5}, "layer_types: 5; expected 'full_attention' or 'sliding_attention'"),
     ("qwen3", {"attention_bias": True}, "attention_bias: true; expected false"),
     ("phi3", {"attention_bias": True}, "attention_bias: true; expected false"),
     ("phi3", {"head_dim": 12}, "head_dim: 12; expected a field of Phi3ForCausalLM that zoo knows"),
@@ -204,6 +210,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"no_rope_layers": [1, 2]},
         "no_rope_layers: [1, 2]; expected a list of 1 (rotary positions)",
     ),
+    (
+        "smollm3",
+        {"sliding_window": 7, "layer_types": ["full_attention", "sliding_attention"]},
+        "use_sliding_window: false; expected true",
+    ),
     ("smollm3", {"mlp_bias": True}, "mlp_bias: true; expected false"),
     ("neox", {"hidden_act": "quick_gelu"}, "hidden_act: 'quick_gelu'; expected 'gelu' or 'gelu_new' or"),
     ("neox", {"attention_bias": False}, "attention_bias: false; expected true"),
@@ -211,6 +222,21 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gemma2", {"hidden_activation": "silu"}, "hidden_activation: 'silu'; expected 'gelu_pytorch_tanh'"),
     ("gemma3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping: 50.0; expected null"),
     ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention: true; expected null"),
+    (
+        "gemma3",
+        {
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "linear", "rope_theta": 100.0, "factor": 4.0},
+                "full_attention": {"rope_type": "default", "rope_theta": 1000.0},
+            }
+        },
+        "rope_parameters.sliding_attention: {'rope_type': 'linear', 'factor': 4.0}; expected {'rope_type'",
+    ),
+    (
+        "gemma3",
+        {"rope_parameters": {"sliding_attention": {"rope_theta": 100.0, "partial_rotary_factor": 0.5}}},
+        "rope_parameters.sliding_attention: {'partial_rotary_factor': 0.5}; expected {'rope_type'",
+    ),
     (
         "gemma3",
         {"architectures": ["Gemma3ForSequenceClassification"]},

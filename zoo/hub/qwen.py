@@ -7,17 +7,15 @@ from dataclasses import replace
 from zoo.hub.fields import ConfigField, FixedField, without
 from zoo.hub.llama import FIELDS, LLAMA
 from zoo.hub.rope import read_rope, write_rope
-from zoo.hub.window import FULL, LAYER_TYPES, SLIDING, WINDOWS, read_windows, write_windows
+from zoo.hub.window import FULL, LAYER_TYPES, SLIDING, USE, WINDOWS, read_use, read_windows, write_windows
 from zoo.utils.untyped import JsonObject
 
 
 def _read(config: JsonObject) -> JsonObject:
     """Read the window of the layers from ``max_window_layers`` on, if ``use_sliding_window``."""
-    config = read_rope(config)
+    config = read_use(read_rope(config))
     if not config.get("use_sliding_window", False):
-        if SLIDING in (config.get("layer_types") or ()):
-            return config  # it is refused later
-        return without(config, "use_sliding_window") | {"sliding_window": None}
+        return config
     first, layers = config.get("max_window_layers", 28), config.get("num_hidden_layers")
     config = {"sliding_window": 4096, **config}
     if not isinstance(first, int) or not isinstance(layers, int):
@@ -37,7 +35,7 @@ KV_HEADS = ConfigField("num_key_value_heads", "n_kv_heads", default=32, resolved
 FIXED = (
     FixedField("hidden_act", ("silu", "swish")),
     LAYER_TYPES,
-    FixedField("use_sliding_window", (True,)),  # false only if `layer_types` contradicts it
+    USE,
 )
 HARMLESS = LLAMA.harmless | {"max_window_layers"}
 """Fields without effect; `_read` has converted ``max_window_layers`` to a list of windows."""

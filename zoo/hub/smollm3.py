@@ -11,8 +11,10 @@ from zoo.hub.window import (
     FULL,
     LAYER_TYPES,
     SLIDING,
+    USE,
     WINDOWS,
     cycled,
+    read_use,
     read_windows,
     shortest_cycle,
     write_windows,
@@ -37,7 +39,7 @@ class Rotated(Codec):
 
 def _read(config: JsonObject) -> JsonObject:
     """Read the layers without positions, and their windows, as lists that are repeated."""
-    config = read_rope(config)
+    config = read_use(read_rope(config))
     layers, rotated = config.get("num_hidden_layers", 36), config.get("no_rope_layers")
     interval = config.get("no_rope_layer_interval", 4)
     if rotated is None and isinstance(interval, int) and isinstance(layers, int) and interval > 0:
@@ -45,9 +47,7 @@ def _read(config: JsonObject) -> JsonObject:
     if not isinstance(rotated, list) or not rotated:
         return config | {"no_rope_layers": rotated}
     types = [FULL if rotates else SLIDING for rotates in rotated]
-    used = config.get("use_sliding_window", False)
-    windows = read_windows(config, types) if used else config | {"sliding_window": None}
-    return windows | {"no_rope_layers": shortest_cycle(rotated)}
+    return read_windows(config, types) | {"no_rope_layers": shortest_cycle(rotated)}
 
 
 def _write(config: JsonObject) -> JsonObject:
@@ -78,10 +78,9 @@ SMOLLM3 = replace(
         ConfigField("no_rope_layers", "rope_blocks", codec=Rotated()),
         WINDOWS,
     ),
-    fixed=(*(f for f in LLAMA.fixed if f.hub_name != PRETRAINING), LAYER_TYPES),
+    fixed=(*(f for f in LLAMA.fixed if f.hub_name != PRETRAINING), LAYER_TYPES, USE),
     constants={**without(LLAMA.constants, "attention.window", "rope_blocks"), "d_head": None},
-    harmless=LLAMA.harmless
-    | {"no_rope_layer_interval", "use_sliding_window", "max_window_layers", PRETRAINING},
+    harmless=LLAMA.harmless | {"no_rope_layer_interval", "max_window_layers", PRETRAINING},
     read=_read,
     write=_write,
 )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zoo.hub.fields import Codec, ConfigField, FixedField, RefusedError, Value
+from zoo.hub.fields import Codec, ConfigField, FixedField, RefusedError, Value, without
 from zoo.utils.untyped import JsonObject
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 LAYER_TYPES = FixedField("layer_types", (FULL, SLIDING), each=True, written=False)
 """The supported types of layers; others (linear attention, chunks) are no windows."""
+
+
+USE = FixedField("use_sliding_window", (True,))
+"""The switch of windows, which `read_use` leaves off only if ``layer_types`` contradicts it."""
 
 
 class OneWindow(Codec):
@@ -52,6 +56,24 @@ def _is_size(value: Value) -> bool:
 
 ONE_WINDOW = ConfigField("sliding_window", "attention.window", default=None, codec=OneWindow())
 WINDOWS = ConfigField("sliding_window", "attention.window", default=None, codec=Windows())
+
+
+def read_use(config: JsonObject) -> JsonObject:
+    """Read ``use_sliding_window``, which is false if it is missing.
+
+    Args:
+        config: content of config.json.
+
+    Returns:
+        The content; if the switch is off, without the switch and with null as the size of the windows. If
+        ``layer_types`` has windows nevertheless, the switch stays and is refused later.
+    """
+    if config.get(USE.hub_name, False):
+        return config
+    types = config.get(LAYER_TYPES.hub_name)
+    if SLIDING in (types if isinstance(types, list) else [types]):
+        return config | {USE.hub_name: False}
+    return without(config, USE.hub_name) | {"sliding_window": None}
 
 
 def read_windows(config: JsonObject, types: Sequence[str]) -> JsonObject:
