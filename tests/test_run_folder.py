@@ -12,8 +12,9 @@ import torch
 from command_line import zoo
 from tiny_runs import TEXT, assert_same, saved, tiny, tiny_fields
 
-from zoo.run.config import load_config
+from zoo.run.config import RunConfig, load_config
 from zoo.train.run import train
+from zoo.train.start import _may_change, differences
 from zoo.utils.errors import CheckpointError, ConfigError, DataError, ZooError
 from zoo.utils.run_folder import CheckpointFolder, RunFolder, model_folder
 
@@ -167,6 +168,46 @@ def test_other_text_at_another_place_is_refused(runs: Path, tmp_path: Path) -> N
     config = load_config(copy, [f"data.corpus.paths={tmp_path / 'text.txt'}"])
     with pytest.raises(CheckpointError, match="was trained on other data"):
         train(config, resume=True, folder=RunFolder(copy))
+
+
+def mixed(folder: Path, *overrides: str) -> RunConfig:
+    """A tiny run on a mixture of two halves of the text, one of them in a mixture of its own."""
+    parts = {"first.txt": TEXT[: len(TEXT) // 2], "second.txt": TEXT[len(TEXT) // 2 :]}
+    for name, text in parts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    first, second = ({"type": "text", "paths": [str(folder / name)]} for name in parts)
+    fields = tiny_fields(folder, steps=6, checkpoint_every=4)
+    inner = {"type": "mixture", "corpora": [second]}
+    fields["data"]["corpus"] = {"type": "mixture", "corpora": [first, inner]}
+    return load_config(fields, overrides)
+
+
+def test_a_run_whose_mixture_lies_elsewhere_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = train(mixed(tmp_path, "name=whole")).folder
+    run = train(mixed(tmp_path), until=4).folder
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("first.txt", "second.txt"):
+        (tmp_path / name).rename(moved / name)
+    monkeypatch.chdir(tmp_path)
+    key = "data.corpus.corpora"
+    places = [f"{key}.0.corpus.paths=[moved/first.txt]"]
+    places += [f"{key}.1.corpus.corpora.0.corpus.paths=[moved/second.txt]"]
+    with pytest.raises(ConfigError, match=rf"configuration: {key}.1.weight was 1.0, is 2.0. Undo"):
+        train(load_config(run, [*places, f"{key}.1.weight=2"]), resume=True, folder=RunFolder(run))
+    (moved / "others.txt").write_text(TEXT, encoding="utf-8")
+    others = [places[0], places[1].replace("second", "others")]
+    with pytest.raises(CheckpointError, match="was trained on other data"):
+        train(load_config(run, others), resume=True, folder=RunFolder(run))
+    zoo("train", run, "--resume", *places)
+    assert_same(run, whole)
+
+
+def test_loggers_may_change_one_by_one() -> None:
+    old, new = ({"train": {"loggers": [{"type": "wandb", "mode": mode}]}} for mode in ("online", "offline"))
+    assert [*differences(old, new)] == [("train.loggers.0.mode", "online", "offline")]
+    assert [*differences(old, {"train": {"loggers": []}})] == [("train.loggers", old["train"]["loggers"], [])]
+    assert _may_change("train.loggers.0.mode", "online", "offline")
 
 
 def test_a_checkpoint_finds_its_run(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -27,7 +28,11 @@ PLACES = frozenset(
     }
 )
 """Settings that are paths of files, which may differ for a run that was moved: the contents are compared by a
-fingerprint (`check_same_data`), and the tokenizer is kept with the run."""
+fingerprint (`check_same_data`), and the tokenizer is kept with the run. A corpus in a mixture has the same
+ones.
+"""
+PART_OF_MIXTURE = re.compile(r"\.corpora\.\d+\.corpus(?=\.)")
+"""What stands in the key of a setting between a mixture and the setting of one of its corpora."""
 
 MAY_CHANGE = {"metric", "description"} | frozenset(
     f"train.{key}"
@@ -124,7 +129,9 @@ def choose_start(job: Job, resume: bool | Auto) -> Start:
 
 def _may_change(key: str, old: Json, new: Json) -> bool:
     """Whether a run may resume with the new value of a setting, whose dotted key is given."""
-    names = {key, key.rpartition(".")[0]}  # for a mapping of files: each key
+    words = PART_OF_MIXTURE.sub("", key).split(".")
+    # Of a mapping of files each may change, so that the settings above this one count as well.
+    names = {".".join(words[:end]) for end in range(1, len(words) + 1)}
     is_share = any(isinstance(value, int | float) for value in (old, new))  # data.validation of texts
     return not names.isdisjoint(MAY_CHANGE) or not (is_share or names.isdisjoint(PLACES))
 
@@ -132,10 +139,21 @@ def _may_change(key: str, old: Json, new: Json) -> bool:
 def differences(
     old: Mapping[str, Json], new: Mapping[str, Json], above: str = ""
 ) -> Iterator[tuple[str, Json, Json]]:
-    """Yield (dotted key, old value, new value) wherever two nested mappings differ."""
+    """Yield (dotted key, old value, new value) wherever two nested mappings differ.
+
+    The items of two lists of as many mappings are compared one by one, by their numbers as keys.
+    """
     for key in sorted({*old, *new}):
-        before, after = old.get(key), new.get(key)
+        before, after = _numbered(old.get(key), new.get(key))
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             yield from differences(before, after, f"{above}{key}.")
         elif before != after:
             yield f"{above}{key}", before, after
+
+
+def _numbered(old: Json, new: Json) -> tuple[Json, Json]:
+    """Two values; lists of as many mappings become mappings, whose keys are the numbers of the items."""
+    are_lists = isinstance(old, list) and isinstance(new, list) and len(old) == len(new)
+    if not are_lists or not all(isinstance(item, Mapping) for item in (*old, *new)):
+        return old, new
+    return {str(i): item for i, item in enumerate(old)}, {str(i): item for i, item in enumerate(new)}
