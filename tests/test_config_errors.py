@@ -1,5 +1,6 @@
 """Bad configs as data: what is given, and what the message says of it."""
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,10 @@ FILES = [
     ("seed: '1'", r"f.yaml:1: seed: value '1': expected an integer"),
     ("seed: -1", r"f.yaml:1: seed: value -1: expected a number greater than or equal to 0"),
     ("optimizer: {type: amos, lr: .inf}", r"f.yaml:1: optimizer.lr: value '.inf': expected a number"),
+    (
+        "train: {steps: 1, batch_size: 1, clip_norm: 1e999}",
+        r"f.yaml:1: train.clip_norm: value Infinity: expected a finite number$",
+    ),
     ("optimizer: {type: amos, lr: '1'}", r"f.yaml:1: optimizer.lr: value '1': expected a number"),
     (
         "optimizer: {type: adamw, lr: 1, betas: [0.9, '0.9']}",
@@ -159,6 +164,10 @@ SOURCES: list[tuple[Any, str]] = [
     ("ngpt-tinny", r"no config called 'ngpt-tinny'; did you mean 'ngpt-tiny'\?"),
     ("xyz", r"no config called 'xyz'; known: bert-base, "),
     ("no/such/file.yaml", r"no/such/file.yaml: no such file"),
+    (
+        {"optimizer": {"type": "adamw", "lr": math.nan}},
+        r"^optimizer.lr: value NaN: expected a finite number$",
+    ),
     ({"modle": 1}, r"^modle: unknown key; did you mean 'model'\?$"),
 ]
 

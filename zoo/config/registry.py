@@ -30,7 +30,7 @@ def _note_inlined(schema: JsonObject, cls: type["Config"]) -> None:
 
 
 class Config(BaseModel):
-    """A frozen pydantic model in which an unknown key is an error.
+    """A frozen pydantic model in which an unknown key and a number that is not finite are errors.
 
     The validator of a class is built when it is first needed, because its choices are registered by then.
     """
@@ -70,6 +70,7 @@ class Config(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
+        allow_inf_nan=False,
         validate_default=True,
         defer_build=True,
         json_schema_extra=_note_inlined,
