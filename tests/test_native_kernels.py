@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,16 @@ def test_attention_in_bfloat16_is_as_exact_as_torch() -> None:
     for ours, its, exact in zip(attend(inputs, None, None), fused(inputs, None), truth, strict=True):
         assert ours.dtype == torch.bfloat16
         assert (ours - exact).norm() <= 1.1 * (its - exact).norm()
+
+
+@pytest.mark.parametrize("time", [4, 17])
+def test_small_normalisers_make_no_gradient_infinite(time: int) -> None:
+    """The last block has rows without a query, whose scores are 0, far above a normaliser of -89."""
+    grad, q, k, v = example(1, time, 1, 4, torch.float32)
+    q[..., 0], q[..., 1:], k[..., 0] = 1, 0, (-89 - math.log(time)) / 0.3
+    truth = expected((grad, q, k, v), None, None)
+    for ours, exact in zip(attend((grad, q, k, v), None, None), truth, strict=True):
+        assert (ours - exact).norm() <= 1e-4 * (exact.norm() + grad.norm())
 
 
 def test_large_heads_and_other_dtypes_take_matrix_products(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,7 +191,12 @@ void backward(Heads<const T> grad, Heads<const T> q, Heads<const T> k, Heads<con
         seen.hide(p, time, start, first, end);
         product<false>({of_grads, size, 1}, values + first, time, s_grads, time, BLOCK, n, shape.size);
         for (int64_t i = 0; i < BLOCK; ++i) {
-          const int64_t query = std::min(start + i, shape.time - 1);  // rows beyond have no gradient
+          const int64_t query = start + i;
+          if (query >= shape.time) {  // no query: its scores have no normaliser
+            std::fill_n(p + i * time, n, 0.0f);
+            std::fill_n(s_grads + i * time, n, 0.0f);
+            continue;
+          }
           const T* output = y + ((b * shape.time + query) * shape.heads + h) * shape.size;
           float sum = 0;  // of p dp over the keys
           for (int64_t d = 0; d < shape.size; ++d) sum += widened(output[d]) * of_grads[i * size + d];
