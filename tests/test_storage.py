@@ -65,6 +65,15 @@ def test_rounding_is_right_on_average_and_never_further_than_the_neighbours() ->
     )
 
 
+def test_rounding_leaves_what_is_not_finite() -> None:
+    """With noise added, the bits of a NaN of CUDA were those of -0."""
+    bits = [0x7FFFFFFF, -1, 0x7FC00000, 0x7F800001]  # as int32; the first is CUDA's NaN
+    nans = torch.tensor(bits, dtype=torch.int32).view(torch.float32).repeat(8)
+    assert round_stochastically(nans).isnan().all()
+    infinities = torch.tensor([torch.inf, -torch.inf])
+    assert torch.equal(round_stochastically(infinities), infinities.bfloat16())
+
+
 @pytest.mark.parametrize("kind", ["adamw", "amos", "muon"])
 def test_the_step_and_the_projection_are_float32(kind: str) -> None:
     """The numbers that are rounded lie on the sphere as exactly as those of float32 weights."""

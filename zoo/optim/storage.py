@@ -22,10 +22,14 @@ LOW_BITS = 16
 
 
 def round_stochastically(x: Tensor) -> Tensor:
-    """Round float32 to bfloat16, up or down at random with mean `x`, by torch's generator."""
+    """Round float32 to bfloat16, up or down at random with mean `x`, by torch's generator.
+
+    Infinities and NaN stay what they are.
+    """
     noise = torch.randint(0, 1 << LOW_BITS, x.shape, dtype=torch.int32, device=x.device)
     kept = (x.contiguous().view(torch.int32) + noise) & -(1 << LOW_BITS)
-    return kept.view(torch.float32).to(torch.bfloat16)
+    rounded = kept.view(torch.float32)
+    return torch.where(x.isfinite(), rounded, x).to(torch.bfloat16)  # a NaN plus noise may be any number
 
 
 def store_in_bfloat16(model: nn.Module, optimizer: Optimizer) -> None:
