@@ -12,8 +12,10 @@ from torch import nn
 from two_ranks import on_two_ranks
 
 from zoo import build_model, split
+from zoo.init.freeze import FreezeRule, freeze
 from zoo.models import Model
 from zoo.optim.virtual_clip import VirtualNorm, VirtualNormConfig
+from zoo.spec import Role, declared
 from zoo.train.distributed import World
 from zoo.train.run import train
 from zoo.train.step import global_norm
@@ -105,6 +107,15 @@ def on_ranks(world: World) -> None:
 
 def test_two_ranks_are_one() -> None:
     on_two_ranks(on_ranks)
+
+
+def test_gates_alone_have_no_norm() -> None:
+    """It was found out in the first step, by an error about an empty list."""
+    model = model_with_gradient("wesar")
+    roles = {p.spec.role for p in declared(model)} - {Role.GATE}
+    freeze(model, [FreezeRule(roles=tuple(roles))])
+    with pytest.raises(ConfigError, match="virtual has no norm to clip by"):
+        norm_of(model)
 
 
 NGPT = "model={type: ngpt, vocab_size: 256, d_model: 16, n_layers: 1, n_heads: 2}"

@@ -36,7 +36,7 @@ class VirtualNorm(Clip):
 
         Raises:
             ConfigError: No tensor is reparameterised, or one is reparameterised by something else than a
-                gate.
+                gate, or nothing but gates is trained.
         """
         parameters = list(declared(model))
         self._parameters = {p.name: p for p in parameters if p.spec.role is not Role.GATE}
@@ -51,6 +51,11 @@ class VirtualNorm(Clip):
                     f"train.clip: virtual is for gates (wesar, residual), and {p.name} is reparameterised "
                     "otherwise; expected `norm`"
                 )
+        if all(p.spec.frozen for p in self._parameters.values()):
+            raise ConfigError(
+                "train.clip: virtual has no norm to clip by: everything but the gates is frozen; expected "
+                "`norm`"
+            )
 
     def clip(self, gradients: Gradients, norm: Tensor) -> None:
         """Clip in place by the norm of the virtual tensors instead of `norm`."""
