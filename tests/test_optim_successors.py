@@ -17,6 +17,7 @@ from zoo.optim import blocks
 from zoo.optim.ademamix import AdEMAMix
 from zoo.optim.cautious_adamw import CautiousAdamW
 from zoo.optim.fixed_norm import keep_norms
+from zoo.optim.leave_out import left_out_where
 from zoo.optim.lion import Lion
 from zoo.optim.mars import MARS
 from zoo.optim.muon import Muon
@@ -214,6 +215,23 @@ def test_soap_keeps_the_products_of_its_bases_until_they_change() -> None:
     basis.copy_(torch.eye(2))
     torch.testing.assert_close(gram(basis), torch.eye(2))
     torch.testing.assert_close(gram(basis.clone() * 2), 4 * torch.eye(2))
+
+
+def test_soap_begins_after_a_skipped_step() -> None:
+    """A first gradient that is not finite was refused by the factorisation, although its step is skipped."""
+    torch.manual_seed(0)
+    skipped, alone = (nn.Parameter(torch.eye(3)) for _ in range(2))
+    ours, theirs = SOAP([skipped], lr=0.01), SOAP([alone], lr=0.01)
+    skipped.grad = torch.full((3, 3), torch.nan)
+    with left_out_where(ours, torch.tensor(True)):
+        ours.step()
+    assert not any(slot.any() for slot in ours.state[skipped].values())
+    for _ in range(3):
+        skipped.grad = alone.grad = torch.randn(3, 3)
+        with left_out_where(ours, torch.tensor(False)):
+            ours.step()
+        theirs.step()
+    assert torch.equal(skipped, alone) and not torch.equal(alone, torch.eye(3))
 
 
 def test_soap_with_its_own_bases_where_they_are_determined() -> None:

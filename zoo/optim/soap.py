@@ -106,23 +106,27 @@ class SOAP(ZooOptimizer):
     def update(self) -> None:
         """Move every parameter that has a gradient."""
         for group in self.param_groups:
-            begun = [parameter for parameter in due(group) if self.state[parameter]]
-            new = [parameter for parameter in due(group) if not self.state[parameter]]
-            for parameter in new:
-                state, g = self.state_of(parameter, group), gradient(parameter)
-                for side in preconditioned(tuple(parameter.shape), group["max_precond_dim"]):
-                    follow(g, state, side, group["shampoo_beta"])
-                    state[f"Q{side}"].copy_(eigenbasis(state[f"GG{side}"]))
-            for parameter in begun:
-                state = self.state[parameter]
-                state["step"] += 1
-                t, unless, g = int(state["step"].item()), left_out(self), gradient(parameter)
-                turns = t % group["precondition_frequency"] == 0
-                kept = [slot for name, slot in state.items() if name != "step" and (turns or name[0] != "Q")]
+            for parameter in due(group):
+                state, unless, g = self.state[parameter], left_out(self), gradient(parameter)
                 if unless is not None:
                     g = torch.where(unless, 0, g)  # the factorisations refuse what is not finite
+                if not has_begun(state):
+                    state = self.state_of(parameter, group)
+                    with kept_where(unless, [slot for name, slot in state.items() if name != "step"]):
+                        self._begin(parameter, g, state, group)
+                    continue
+                state["step"] += 1
+                t = int(state["step"].item())
+                turns = t % group["precondition_frequency"] == 0
+                kept = [slot for name, slot in state.items() if name != "step" and (turns or name[0] != "Q")]
                 with kept_where(unless, [parameter.detach(), *kept]):
                     self._move(parameter, g, state, group, t)
+
+    def _begin(self, parameter: Tensor, g: Tensor, state: dict[str, Tensor], group: ParamGroup) -> None:
+        """Initialise L and R and their bases."""
+        for side in preconditioned(tuple(parameter.shape), group["max_precond_dim"]):
+            follow(g, state, side, group["shampoo_beta"])
+            state[f"Q{side}"].copy_(eigenbasis(state[f"GG{side}"]))
 
     def _move(
         self, parameter: Tensor, g: Tensor, state: dict[str, Tensor], group: ParamGroup, t: int
@@ -148,6 +152,12 @@ class SOAP(ZooOptimizer):
         else:
             grams = {side: gram(basis) for side, basis in bases.items()}
             state["exp_avg"].copy_(along_sides(state["exp_avg"], grams))
+
+
+def has_begun(state: Mapping[str, Tensor]) -> bool:
+    """Whether a parameter has had its first step; its bases are still zero if that step was skipped."""
+    bases = [slot for name, slot in state.items() if name[0] == "Q"]
+    return bool(state) and (state["step"].item() > 0 or all(basis.any() for basis in bases))
 
 
 def follow(g: Tensor, state: dict[str, Tensor], side: int, beta: float) -> None:
