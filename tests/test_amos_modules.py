@@ -216,6 +216,15 @@ def test_eta_and_a_step_of_every_type(case: str) -> None:
         assert torch.isfinite(parameter).all() and not torch.equal(parameter, before[name]), name
 
 
+def test_a_layer_without_inputs_is_left_alone() -> None:
+    """Its eta was a division by zero."""
+    with pytest.warns(UserWarning, match="zero-element"):
+        module = nn.Sequential(nn.Linear(0, 5))
+    assert etas(module) == pytest.approx({"0.weight": 1.0, "0.bias": 0.5})
+    module(torch.empty(2, 0)).sum().backward()
+    Amos.for_module(module, lr=0.01).step()
+
+
 @pytest.mark.parametrize(
     ("make", "dims"),
     [

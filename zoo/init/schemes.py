@@ -176,7 +176,7 @@ def virtual_eta(spec: ParamSpec) -> float:
     if spec.start is not None and spec.role not in RANDOM:
         return spec.start
     if spec.role in (Role.LINEAR, Role.CONV) or spec.tied:
-        return spec.output_std / (spec.input_std * math.sqrt(spec.fan_in_size))
+        return spec.output_std / (spec.input_std * math.sqrt(max(1, spec.fan_in_size)))  # 0 without entries
     if spec.role is Role.BIAS:
         return spec.output_std / 2
     return spec.output_std
