@@ -91,6 +91,29 @@ def test_adagc_never_freezes_a_tensor_whose_first_gradients_are_zero() -> None:
         assert norms(gradients) == pytest.approx(sizes)
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("step", [1, 6])
+@pytest.mark.parametrize("kind", ["zclip", "adagc"])
+def test_a_norm_that_is_not_finite_does_not_enter_the_averages(kind: str, step: int, bad: float) -> None:
+    """One NaN made the averages NaN for ever, in any loop that does not restore them as zoo's does."""
+    clip = ZClip(1.0, 0.9, 2.5, warmup=3) if kind == "zclip" else AdaGC(1.0, 0.9, 1.1, warmup=3)
+    for i in range(8):
+        before = clip.state()
+        clip_all(clip, two_tensors((1.0, bad) if i == step else (1.0, 0.5 + 0.1 * i)))
+        if i == step and kind == "zclip":
+            assert clip.state() == before
+    assert all(map(math.isfinite, numbers_in(clip.state())))
+    gradients = two_tensors((100.0, 100.0))
+    clip_all(clip, gradients)
+    assert all(0 < n < 10 for n in norms(gradients))
+
+
+def numbers_in(state: dict[str, Any]) -> list[float]:
+    """All numbers of a state; those of the single tensors are in a mapping."""
+    values = [*state.values(), *state.get("usual", {}).values()]
+    return [value for value in values if isinstance(value, float)]
+
+
 CLIPS: dict[str, Clip] = {
     "norm": Clip(1.0),
     "zclip": ZClip(None, alpha=0.97, threshold=2.5, warmup=25),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
 import torch
@@ -26,7 +27,8 @@ class AdaGC(Clip):
         gamma_i <- beta gamma_i + (1 - beta) h n_i
 
     The tensors are scaled differently, so that the direction of the step changes. A norm of 0 is left out of
-    the minimum, which is our choice: gamma_i would stay 0 and the tensor would never move.
+    the minimum, which is our choice: gamma_i would stay 0 and the tensor would never move. A norm that is not
+    finite leaves gamma_i as it was.
     """
 
     def __init__(self, largest: float | None, beta: float, factor: float, warmup: int) -> None:
@@ -46,13 +48,14 @@ class AdaGC(Clip):
         for (name, _), grad, n in zip(gradients, grads, norms, strict=True):
             usual = self._usual.get(name)
             if warming_up or usual is None:
-                if n > 0:
+                if 0 < n < math.inf:
                     self._usual[name] = n if usual is None else min(usual, n)
                 continue
             h = min(1.0, self._factor * usual / n) if n > 0 else 1.0
             if h < 1:
                 local(grad).mul_(h)
-            self._usual[name] = self._beta * usual + (1 - self._beta) * h * n
+            if math.isfinite(n):
+                self._usual[name] = self._beta * usual + (1 - self._beta) * h * n
 
     def state(self) -> JsonObject:
         """The number of steps, and gamma of each parameter by its name."""

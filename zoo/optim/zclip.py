@@ -28,7 +28,8 @@ class ZClip(Clip):
         sigma^2  <- alpha sigma^2 + (1 - alpha) (n* - mu)^2,  with the new mu
 
     The further out a norm is, the harder it is clipped. mu and sigma^2 start as mean and population variance
-    of the first `warmup` norms, in whose steps only clip_norm clips.
+    of the first `warmup` norms, in whose steps only clip_norm clips. A norm that is not finite does not enter
+    them.
     """
 
     def __init__(self, largest: float | None, alpha: float, threshold: float, warmup: int) -> None:
@@ -43,7 +44,8 @@ class ZClip(Clip):
         n = float(norm)
         if self._mean is None:
             super().clip(gradients, norm)
-            self._norms.append(n)
+            if math.isfinite(n):
+                self._norms.append(n)
             if len(self._norms) == self._warmup:
                 self._mean = sum(self._norms) / self._warmup
                 self._variance = sum((n - self._mean) ** 2 for n in self._norms) / self._warmup
@@ -55,8 +57,9 @@ class ZClip(Clip):
         largest = kept if self.largest is None else min(kept, self.largest)
         if largest < n:
             scale_to(gradients, largest, norm)
-        self._mean = self._alpha * self._mean + (1 - self._alpha) * kept
-        self._variance = self._alpha * self._variance + (1 - self._alpha) * (kept - self._mean) ** 2
+        if math.isfinite(n):
+            self._mean = self._alpha * self._mean + (1 - self._alpha) * kept
+            self._variance = self._alpha * self._variance + (1 - self._alpha) * (kept - self._mean) ** 2
 
     def state(self) -> JsonObject:
         """The mean and the variance; before the end of the warm-up, the norms so far."""
