@@ -404,6 +404,43 @@ def test_a_corpus_of_its_own_to_validate_on(texts: Path, tmp_path: Path) -> None
     assert again.folder != corpus.folder
 
 
+BLANK_FILES = {"null.jsonl": '{"text": null}\n{"text": ""}\n', "blank/a.txt": " \n", "blank/b.txt": ""}
+
+
+@pytest.mark.parametrize(("kind", "path"), [("jsonl", "null.jsonl"), ("text", "blank")])
+def test_a_corpus_without_text_to_validate_on(texts: Path, tmp_path: Path, kind: str, path: str) -> None:
+    """The message names the key, again in a second attempt, and nothing is kept."""
+    (tmp_path / "blank").mkdir()
+    for name, text in BLANK_FILES.items():
+        (tmp_path / name).write_text(text)
+    data = config(texts, validation=0, validation_corpus={"type": kind, "paths": [str(tmp_path / path)]})
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"^data\.validation_corpus: no document has any text; expected"):
+            prepare(data)
+    assert [f for f in (tmp_path / "cache").rglob("*") if f.is_dir()] == [tmp_path / "cache/tokens"]
+
+
+def test_blank_documents_are_told_by_the_key_of_their_corpus(
+    texts: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "some.jsonl").write_text('{"text": "some text"}\n' * 9 + '{"text": null}\n')
+    other = {"type": "jsonl", "paths": [str(tmp_path / "some.jsonl")]}
+    prepare(config(texts, validation=0, validation_corpus=other))
+    assert [record.getMessage() for record in caplog.records] == [
+        "data.validation_corpus: 1 blank documents are left out, the first is some.jsonl:10"
+    ]
+
+
+def test_weights_that_leave_nothing_are_the_reason(texts: Path, tmp_path: Path) -> None:
+    part = {"corpus": {"type": "text", "paths": [str(texts / "0[01].txt")]}, "weight": 1e-9}
+    with pytest.raises(DataError, match=r"^data\.corpus: the weights of the mixture leave no document"):
+        prepare(config(texts, corpus={"type": "mixture", "corpora": [part]}))
+    (texts / "00.txt").write_text(" ")
+    (texts / "01.txt").write_text("")
+    with pytest.raises(DataError, match=r"^data\.corpus: no document has any text"):
+        prepare(config(texts, corpus={"type": "mixture", "corpora": [part]}))
+
+
 def test_two_ways_to_validate_are_one_too_many(texts: Path) -> None:
     with pytest.raises(ValidationError, match="leave one out"):
         config(texts, validation=0.1, validation_corpus={"type": "text", "paths": [str(texts)]})

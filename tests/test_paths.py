@@ -188,6 +188,14 @@ def test_an_empty_line_of_json(tmp_path: Path) -> None:
     assert [d.id for d in with_text(documents)] == ["a.jsonl:1", "a.jsonl:3"]
 
 
+def test_an_empty_file_of_json_among_others(tmp_path: Path) -> None:
+    texts(tmp_path, "a.jsonl", '{"text": "one"}\n')
+    texts(tmp_path, "b.jsonl", "\n")
+    assert [d.id for d in JsonlCorpus(paths=[str(tmp_path)]).documents()] == ["a.jsonl:1"]
+    with pytest.raises(DataError, match=r"b\.jsonl: the file is empty; leave it out"):
+        list(JsonlCorpus(paths=[str(tmp_path / "b.jsonl")]).documents())
+
+
 def test_nothing_but_empty_documents(tmp_path: Path) -> None:
     texts(tmp_path, "a.jsonl", '{"text": ""}\n{"text": " "}\n')
     config = load_config(

@@ -11,16 +11,20 @@ from zoo.utils.errors import DataError, did_you_mean
 from zoo.utils.untyped import Json, JsonObject
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[int, JsonObject]]:
+def read_json_lines(path: Path, *, blank: bool = False) -> Iterator[tuple[int, JsonObject]]:
     """Stream the objects of a file.
+
+    Args:
+        path: the file.
+        blank: whether the whole file may be blank.
 
     Yields:
         Line number from 1, and the object. Blank lines are skipped.
 
     Raises:
-        DataError: The file cannot be read, or a line is not a JSON object.
+        DataError: The file cannot be read, is blank and may not be, or a line is not a JSON object.
     """
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, blank=blank):
         yield number, parse_object(line, f"{path}:{number}")
 
 

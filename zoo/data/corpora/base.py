@@ -67,6 +67,10 @@ class CorpusConfig(Config):
             DataError: There is no file, or a path does not exist.
         """
 
+    def why_empty(self) -> str:
+        """The end of the message about a corpus none of whose documents has text: the reason."""
+        return "no document has any text; expected at least one that is not blank"
+
 
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value

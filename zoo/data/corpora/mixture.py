@@ -70,3 +70,12 @@ class MixtureCorpus(CorpusConfig):
             for i, part in enumerate(self.corpora)
             for source in (part.corpus.sources() if part.weight else ())
         ]
+
+    def why_empty(self) -> str:
+        """The weights, if the parts have documents with text."""
+        parts = (part.corpus.documents() for part in self.corpora if part.weight)
+        if any(document.text.strip() for documents in parts for document in documents):
+            return (
+                "the weights of the mixture leave no document with text; expected larger ones, or more text"
+            )
+        return super().why_empty()

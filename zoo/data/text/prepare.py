@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("zoo")
 
+CORPUS, VALIDATION_CORPUS = "data.corpus", "data.validation_corpus"
+"""The keys of the two corpora, for messages."""
+
 END_OF_TEXT = "#end"
 """Suffix of the id of the second part of a corpus that is a single document."""
 
@@ -96,7 +99,7 @@ def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
 
 def _check_vocabulary(data: TextData, tokenizer: Tokenizer, vocab_size: int | None) -> None:
     extra = len(data.objective.special_tokens)
-    needed = tokenizer.vocab_size + extra
+    needed = tokenizer.vocab_size + extra if extra else tokenizer.needed_size
     if vocab_size is not None and needed > vocab_size:
         more = f", and the objective '{data.objective_name}' needs {extra} more" if extra else ""
         raise DataError(
@@ -165,7 +168,7 @@ def with_text(documents: Iterator[Document], left_out: list[str] | None = None) 
 
 
 def _documents(data: TextData, left_out: list[str] | None = None) -> Iterator[Document]:
-    """The documents of the corpus; a single document is divided, so that its end can be held out.
+    """The documents of the training corpus; a single document is divided, so that its end can be held out.
 
     Raises:
         DataError: There is no document with text.
@@ -174,7 +177,7 @@ def _documents(data: TextData, left_out: list[str] | None = None) -> Iterator[Do
     first = next(documents, None)
     second = next(documents, None)
     if first is None:
-        raise DataError("data.corpus: no document has any text; expected at least one that is not blank")
+        raise DataError(f"{CORPUS}: {data.corpus.why_empty()}")
     if second is None and data.validation_share and len(first.text) > 1:
         wanted = max(1, int(len(first.text) * (1 - data.validation_share)))
         cut = max(first.text.rfind(mark, 0, wanted) for mark in "\n ") + 1 or wanted
@@ -187,13 +190,27 @@ def _documents(data: TextData, left_out: list[str] | None = None) -> Iterator[Do
     yield from documents
 
 
-def _sides(data: TextData, split: Split, left_out: list[str]) -> Iterator[tuple[bool, str]]:
-    """Yield every text, and whether it is held out."""
-    for document in _documents(data, left_out):
+def _sides(data: TextData, split: Split, left_out: dict[str, list[str]]) -> Iterator[tuple[bool, str]]:
+    """Yield every text, and whether it is held out.
+
+    Args:
+        data: the corpora.
+        split: the split of the training corpus.
+        left_out: for each key of a corpus, a list to which the ids of blank documents are added.
+
+    Raises:
+        DataError: A corpus has no document with text.
+    """
+    for document in _documents(data, left_out[CORPUS]):
         yield split.holds_out(document.id), document.text
-    if data.validation_corpus is not None:
-        for document in with_text(data.validation_corpus.documents(), left_out):
-            yield True, document.text
+    if data.validation_corpus is None:
+        return
+    documents = with_text(data.validation_corpus.documents(), left_out[VALIDATION_CORPUS])
+    first = next(documents, None)
+    if first is None:
+        raise DataError(f"{VALIDATION_CORPUS}: {data.validation_corpus.why_empty()}")
+    for document in chain([first], documents):
+        yield True, document.text
 
 
 def _utf8_bytes(text: str) -> int:
@@ -212,7 +229,7 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
     amount = _amount(entries)
     with progress("reading the corpus", amount) as advance:
         split = _split(data, advance)
-    left_out: list[str] = []
+    left_out: dict[str, list[str]] = {CORPUS: [], VALIDATION_CORPUS: []}
     carriage_returns = 0
     dtype = dtype_for(tokenizer.vocab_size)
     names = {False: "train.bin"} | (
@@ -229,10 +246,9 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
             writers[held_out].add(ids, size := _utf8_bytes(text))
             carriage_returns += "\r\n" in text
             advance(size)
-    if left_out:
-        log.warning(
-            "data.corpus: %d blank documents are left out, the first is %s", len(left_out), left_out[0]
-        )
+    for key, blank in left_out.items():
+        if blank:
+            log.warning("%s: %d blank documents are left out, the first is %s", key, len(blank), blank[0])
     if carriage_returns:
         log.warning(
             "data.corpus: lines of %d of %d documents end with \\r\\n; the model learns to write the \\r, "
@@ -264,12 +280,11 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
 
 
 def _open(folder: Path, manifest: TokenManifest, entry: SplitEntry, data: TextData, split: str) -> TokenFile:
-    tokens = TokenFile(folder / entry.file, manifest.dtype, entry.tokens)
     needed = data.objective.tokens_per_example(data.context)
-    if len(tokens) < needed:
+    if entry.tokens < needed:
         raise DataError(
-            f"the {split} text has {len(tokens):,} tokens in {entry.documents:,} documents, but one "
+            f"the {split} text has {entry.tokens:,} tokens in {entry.documents:,} documents, but one "
             f"example of {data.context:,} is made from {needed:,}: add text, "
             f"{'raise data.validation, ' if split == 'validation' else ''}or lower data.context"
         )
-    return tokens
+    return TokenFile(folder / entry.file, manifest.dtype, entry.tokens)
