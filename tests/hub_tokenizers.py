@@ -75,11 +75,13 @@ TOKENIZERS: dict[str, tuple[Callable[[], Any], str | None, str]] = {
 """How each is made, and the tokens that begin a text and end a document."""
 
 
-def saved(name: str, folder: Path) -> Path:
-    """A tokenizer of `TOKENIZERS` in a folder, as its makers publish it."""
+def saved(name: str, folder: Path, added: tuple[str, ...] = ()) -> Path:
+    """A tokenizer of `TOKENIZERS` in a folder, as its makers publish it, and special tokens after its own."""
     make, bos, eos = TOKENIZERS[name]
     folder.mkdir(exist_ok=True)
-    make().save(str(folder / "tokenizer.json"))
+    tokenizer = make()
+    tokenizer.add_special_tokens(list(added))
+    tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": bos, "eos_token": eos}
     (folder / "tokenizer_config.json").write_text(
         json.dumps(settings | {"clean_up_tokenization_spaces": False}), encoding="utf-8"

@@ -12,13 +12,14 @@ import pytest
 import transformers
 from hub_tokenizers import TEXT, TOKENIZERS, saved
 
-from zoo.data.tokenizers.base import load_tokenizer
+from zoo.data.tokenizers.base import check_vocabulary, load_tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.huggingface import HuggingFaceConfig, HuggingFaceTokenizer
 from zoo.data.tokenizers.saved import SavedConfig, find_tokenizer
 from zoo.data.tokenizers.sentencepiece import SentencePieceConfig
 from zoo.models import ModelConfig
 from zoo.run.config import load_config
+from zoo.run.trained import check_together
 from zoo.sampling import TextStreamer
 from zoo.utils.errors import DataError, ZooError
 
@@ -185,22 +186,44 @@ def test_the_tokenizer_of_any_folder(tmp_path: Path) -> None:
             find_tokenizer(tmp_path / nothing)
 
 
-def test_a_vocabulary_larger_than_the_models_is_refused(tmp_path: Path) -> None:
-    """Before anything is trained."""
-    (tmp_path / "text.txt").write_text("\n\n".join(TEXT), encoding="utf-8")
+def prepared(folder: Path, tokenizer: Path, vocab_size: int) -> None:
+    """Prepare a text for a training of a model with a vocabulary."""
+    (folder / "text.txt").write_text("\n\n".join(TEXT), encoding="utf-8")
     data = load_config(
         {
             "data": {
-                "corpus": {"type": "text", "paths": [str(tmp_path / "text.txt")]},
-                "tokenizer": {"type": "huggingface", "path": str(saved("byte-level", tmp_path / "hub"))},
+                "corpus": {"type": "text", "paths": [str(folder / "text.txt")]},
+                "tokenizer": {"type": "huggingface", "path": str(tokenizer)},
                 "validation": 0,
                 "context": 8,
-                "cache_dir": str(tmp_path / "cache"),
+                "cache_dir": str(folder / "cache"),
             },
-            "model": {"type": "gpt", "vocab_size": 299, "d_model": 16, "n_layers": 1, "n_heads": 2},
+            "model": {"type": "gpt", "vocab_size": vocab_size, "d_model": 16, "n_layers": 1, "n_heads": 2},
         }
     )
     assert data.data is not None
     assert isinstance(data.model, ModelConfig)
+    data.data.prepare(data.model)
+
+
+def test_special_tokens_that_no_text_becomes_need_no_room(tmp_path: Path) -> None:
+    """Gemma 3's tokenizer has one for images, which its model for text does not have."""
+    plain = opened("byte-fallback", tmp_path / "plain")
+    tokenizer = find_tokenizer(saved("byte-fallback", tmp_path / "image", added=("<image>",)))
+    assert (plain.needed_size, plain.vocab_size) == (294, 294)
+    assert (tokenizer.needed_size, tokenizer.vocab_size) == (294, 295)
+    assert max(tokenizer.encode("a <image>")) < 294
+    assert tokenizer.encode_with_special_tokens("a <image>")[-1] == 294
+    ends = HuggingFaceConfig(path=tmp_path / "image", eos="<image>").build(unread)
+    assert ends.needed_size == 295
+    check_vocabulary(tokenizer, 294)
+    check_together(tmp_path, tokenizer, 294)
+    prepared(tmp_path, tmp_path / "image", 294)
+    with pytest.raises(DataError, match="'huggingface' has 295 tokens, but the model 293"):
+        check_vocabulary(tokenizer, 293)
+
+
+def test_a_vocabulary_larger_than_the_models_is_refused(tmp_path: Path) -> None:
+    """Before anything is trained."""
     with pytest.raises(ZooError, match=r"'huggingface' has 300 tokens, but model\.vocab_size is 299"):
-        data.data.prepare(data.model)
+        prepared(tmp_path, saved("byte-level", tmp_path / "hub"), 299)

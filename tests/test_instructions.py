@@ -318,3 +318,13 @@ def test_data_and_model_that_disagree(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(DataError, match=r"empty\.jsonl: the file is empty"):
         dataset(tmp_path, ROWS, validation=str(tmp_path / "empty.jsonl"))
+
+
+def test_a_marker_that_the_model_does_not_have(tmp_path: Path) -> None:
+    """Its row of the embedding would be missing at a training step."""
+    tokenizer = {"type": "huggingface", "path": str(saved("byte-level", tmp_path / "hub", ("<image>",)))}
+    turns = {"type": "chat", "user": "<image>", "assistant": "A", "end": "."}
+    fields = {"tokenizer": tokenizer, "template": turns}
+    dataset(tmp_path, ROWS, model(vocab_size=301), **fields)
+    with pytest.raises(DataError, match="the text has token 300 of the tokenizer 'huggingface', but the mo"):
+        dataset(tmp_path, ROWS, model(vocab_size=300), **fields)

@@ -12,11 +12,12 @@ from zoo.data.instructions.dataset import TemplatePrompting
 from zoo.data.instructions.files import Message
 from zoo.data.instructions.jinja import JinjaTemplate
 from zoo.data.prompting import DECODER_START_ID, HubPrompting, Prompting
+from zoo.data.tokenizers.base import check_ids
 from zoo.models import LanguageModel, Model
 from zoo.run.limits import require_memory
 from zoo.run.trained import check_together, data_of, tokenizer_of
 from zoo.sampling import Sampling, TextStreamer, steps
-from zoo.utils.atomic import write_text
+from zoo.utils.atomic import warned, write_text
 from zoo.utils.device import find_device
 from zoo.utils.errors import DataError, ZooError
 from zoo.utils.run_folder import RunFolder
@@ -146,6 +147,7 @@ class TextGenerator:
         if count < 1 or (count > 1 and sampling.temperature == 0):
             expected = "at least 1" if count < 1 else "1, as temperature 0 always writes the same text"
             raise ZooError(f"generate: {count} texts; expected {expected}")
+        check_ids(ids, self._tokenizer, self._model.recipe.model.vocab_size)
         self._require_memory(count, len(ids), max_new_tokens)
         start = ids if prompting.continues_prompt else ()
 
@@ -203,10 +205,11 @@ def _check_text(text: str) -> None:
 
 
 def keep_sample(path: Path, text: str) -> None:
-    """Write a text of a run's model to the file that reports read."""
+    """Write a text of a run's model to the file that reports read; where that is impossible, warn."""
     run = RunFolder(path)
     if run.exists:
-        write_text(run.sample, text)
+        with warned():
+            write_text(run.sample, text)
 
 
 def _prompting(path: Path, model: Model) -> Prompting:

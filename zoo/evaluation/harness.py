@@ -17,6 +17,7 @@ from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from zoo.data.instructions.files import Message
+from zoo.data.tokenizers.base import check_ids
 from zoo.evaluation.continuation import batches, continuations
 from zoo.evaluation.evaluated_model import load_evaluated_model
 from zoo.evaluation.generation_settings import GenerationSettings
@@ -129,9 +130,14 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             string: the text; the names of special tokens in it are encoded as text, unless it comes from a
                 chat template, which has all special tokens in it.
             add_special_tokens: whether to put the prefix of a prompt in front; None: yes.
+
+        Raises:
+            DataError: The chat template has a special token that the model does not have.
         """
         if self._in_template:
-            return self.evaluated.tokenizer.encode_with_special_tokens(string)
+            ids = self.evaluated.tokenizer.encode_with_special_tokens(string)
+            check_ids(ids, self.evaluated.tokenizer, self.evaluated.model.config.vocab_size)
+            return ids
         return self._encode_plain(string, add_special_tokens)
 
     def _encode_plain(self, string: str, add_special_tokens: bool | None = None) -> list[int]:

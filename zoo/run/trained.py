@@ -56,12 +56,12 @@ def tokenizer_of(path: Path) -> Tokenizer:
 
 
 def check_together(path: Path, tokenizer: Tokenizer, vocab_size: int) -> None:
-    """Refuse a tokenizer that has more tokens than the model at a path.
+    """Refuse a tokenizer that makes of a text tokens that the model at a path does not have.
 
     Raises:
-        DataError: The tokenizer has more tokens.
+        DataError: The tokenizer has more such tokens.
     """
-    if tokenizer.vocab_size > vocab_size:
+    if tokenizer.needed_size > vocab_size:
         raise DataError(
             f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, but model.vocab_size is {vocab_size}: "
             "they do not belong together"

@@ -28,7 +28,7 @@ from zoo.data.packing import pack
 from zoo.data.prompting import decode_in_vocabulary
 from zoo.data.split import check_validation, file_digests, read_split
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig, Tokenizer
-from zoo.data.tokenizers.base import check_vocabulary
+from zoo.data.tokenizers.base import check_ids, check_vocabulary
 from zoo.nn.loss import IGNORED
 from zoo.utils.errors import DataError
 from zoo.utils.measures import OF_TEXTS
@@ -243,6 +243,9 @@ class InstructionDataset(MapDataset[EncodedConversations]):
         self._data, self._padding = data, self.tokenizer.eos_id
         self.train_examples = self._encode(train, self.tokenizer, "training")
         self.validation_examples = self._encode(held_out, self.tokenizer, "validation") if held_out else None
+        for examples in filter(None, (self.train_examples, self.validation_examples)):
+            for encoded in examples.encoded:
+                check_ids(encoded.tokens, self.tokenizer, vocab_size)
         if self._skipped:
             log.warning(f"data: {len(self._skipped):,} lines are left out; the first: {self._skipped[0]}")
         if data.packing:

@@ -38,6 +38,11 @@ class Tokenizer(ABC):
         return self.decode(self.encode(SAMPLE)) == SAMPLE
 
     @property
+    def needed_size(self) -> int:
+        """The vocabulary that a model needs to read every text; tokens that no text becomes may be beyond."""
+        return self.vocab_size
+
+    @property
     def prefix_ids(self) -> list[int]:
         """Ids that the authors put before a text, such as Llama's beginning-of-text token; often none."""
         return []
@@ -120,15 +125,34 @@ class TokenizerConfig(Config):
 
 
 def check_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> None:
-    """Check that a model's vocabulary has room for all tokens of a tokenizer.
+    """Check that a model's vocabulary has room for all tokens that a text may become.
 
     Raises:
-        DataError: The tokenizer has more tokens than the model.
+        DataError: The tokenizer has more such tokens than the model.
     """
-    if tokenizer.vocab_size > vocab_size:
+    if tokenizer.needed_size > vocab_size:
         raise DataError(
             f"the tokenizer '{tokenizer.type}' has {tokenizer.vocab_size} tokens, but the model "
             f"{vocab_size}: expected the tokenizer that the model was trained with"
+        )
+
+
+def check_ids(ids: Iterable[int], tokenizer: Tokenizer, vocab_size: int) -> None:
+    """Check tokens of a text in which special tokens may be spelled out.
+
+    Args:
+        ids: the tokens.
+        tokenizer: the tokenizer that has made them.
+        vocab_size: vocabulary of the model that will read them.
+
+    Raises:
+        DataError: The tokenizer has a token that the model does not have, and it is in the text.
+    """
+    largest = max(ids, default=0)
+    if largest >= vocab_size:
+        raise DataError(
+            f"the text has token {largest} of the tokenizer '{tokenizer.type}', but the model's vocabulary "
+            f"ends at {vocab_size - 1}: expected a text without this special token"
         )
 
 

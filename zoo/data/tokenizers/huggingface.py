@@ -128,6 +128,19 @@ class HuggingFaceTokenizer(Tokenizer):
         return int(known)
 
     @property
+    def needed_size(self) -> int:
+        """The vocabulary that a model needs to read every text.
+
+        Special tokens that were added to the vocabulary count only if the file's post-processor puts them
+        around texts, or if they end documents. Gemma 3's has one more, for images, than its models for text.
+        """
+        with _survived(f"{self._place}: cannot encode a text"):
+            around: list[int] = self._tokenizer.encode("", "", add_special_tokens=True).ids
+            pieces: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=False)
+            words: set[int] = self._tokenizer.get_added_tokens_decoder().keys() - self._special_ids
+        return 1 + max(self.eos_id, *around, *pieces.values(), *words)
+
+    @property
     def prefix_ids(self) -> list[int]:
         """Ids that the file's post-processor puts before a text, such as Llama's beginning-of-text token."""
         with _survived(f"{self._place}: cannot encode a text"):
