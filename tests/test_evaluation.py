@@ -30,7 +30,7 @@ from zoo.evaluation.score import Score, total
 from zoo.evaluation.windows import sliding_windows
 from zoo.models import LanguageModel, Model
 from zoo.train.run import train
-from zoo.utils.errors import DataError, ZooError
+from zoo.utils.errors import CheckpointError, DataError, ZooError
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SIZES: dict[str, Any] = TRANSFORMER
@@ -159,6 +159,28 @@ def test_a_run(run: Path, poem: Path) -> None:
     assert json.loads(written[0].read_text("utf-8")) == json.loads(report.to_json())
     (usual,) = perplexity(run, [poem], device="cpu")[0].scores
     assert (usual.context, usual.stride) == (16, 8)
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_report_that_cannot_be_written_is_shown_all_the_same(
+    run: Path,
+    poem: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    is_named: bool,
+) -> None:
+    def refuse(path: Path, text: str) -> None:
+        raise CheckpointError(f"{path}: cannot be written")
+
+    monkeypatch.setattr("zoo.evaluation.perplexity_report.write_text", refuse)
+    named = ("--out", "mine.json") if is_named else ()
+    zoo("eval", run, "--perplexity", poem, *named, status=2 if is_named else 0)
+    out, err = capsys.readouterr()
+    assert "per token" in out and "wrote" not in out
+    assert err.endswith("error: mine.json: cannot be written\n") == is_named
+    warnings = [] if is_named else [f"{run / 'perplexity.json'}: cannot be written"]
+    assert [record.getMessage() for record in caplog.records] == warnings
 
 
 def test_contexts_and_files(run: Path, poem: Path, tmp_path: Path) -> None:

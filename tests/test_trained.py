@@ -18,7 +18,7 @@ from torch import nn
 from zoo import build_model, load_model, save_model
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.train.run import train
-from zoo.utils.errors import ZooError
+from zoo.utils.errors import CheckpointError, ZooError
 
 T5 = "model={type: t5, vocab_size: 357, d_model: 16, n_layers: 1, n_heads: 2, d_mlp: 32}"
 SIZES: dict[str, Any] = {"vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1}
@@ -54,6 +54,20 @@ def test_a_copy_of_a_checkpoint_is_enough(tmp_path: Path, said: Any, fields: tup
     assert data_of(copy) is not None
     assert tokenizer_of(copy).type == "byte"
     assert not (copy / "sample.txt").exists()
+
+
+def test_a_text_is_shown_where_it_cannot_be_kept(
+    tmp_path: Path, said: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = train(tiny(tmp_path, steps=6)).folder
+    expected = said(run)
+
+    def refuse(path: Path, text: str) -> None:
+        raise CheckpointError(f"{path}: cannot be written")
+
+    monkeypatch.setattr("zoo.commands.generate.write_text", refuse)
+    assert said(run) == expected
+    assert [record.getMessage() for record in caplog.records] == [f"{run / 'sample.txt'}: cannot be written"]
 
 
 def test_what_a_checkpoint_shares_costs_nothing(tmp_path: Path) -> None:

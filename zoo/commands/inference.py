@@ -93,8 +93,8 @@ def generate(
         texts = generator.complete(
             asked or "", max_new_tokens, sampling, stop=stops, count=num_return, show=show
         )
-    keep_sample(run, texts[0])
     echo("" if stream else "\n---\n".join(texts))
+    keep_sample(run, texts[0])
 
 
 @command()

@@ -83,14 +83,26 @@ def eval_(
             raise ZooError(
                 f"eval: {name} has no effect with {'--perplexity' if tasks is None else '--tasks'}"
             )
-    common: Kwargs = {"batch_size": batch_size, "tokenizer": tokenizer, "device": device, "out": out}
-    report: texts.PerplexityReport | questions.TaskReport
+
+    def show(report: texts.PerplexityReport | questions.TaskReport) -> None:
+        if as_json:
+            echo(report.to_json(), nl=False)
+        else:
+            console().print(report.table())
+
+    common: Kwargs = {
+        "batch_size": batch_size,
+        "tokenizer": tokenizer,
+        "device": device,
+        "out": out,
+        "show": show,
+    }
     if perplexity is not None:
-        report, written = texts.perplexity(
+        _, written = texts.perplexity(
             model, [perplexity, *(more or ())], contexts=lengths, stride=stride, lines=lines, **common
         )
     else:
-        report, written = questions.tasks(
+        _, written = questions.tasks(
             model,
             [name.strip() for name in (tasks or "").split(",") if name.strip()],
             task_path=task_path,
@@ -101,10 +113,7 @@ def eval_(
             system=system,
             **common,
         )
-    if as_json:
-        echo(report.to_json(), nl=False)
-    else:
-        console().print(report.table())
+    if written and not as_json:
         echo(f"wrote {', '.join(map(str, written))}")
 
 

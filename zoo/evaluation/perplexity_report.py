@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -16,7 +16,7 @@ from rich.table import Table
 from zoo.evaluation.evaluated_model import load_evaluated_model
 from zoo.evaluation.perplexity import choose_windows, evaluate, read
 from zoo.evaluation.score import Score, total
-from zoo.utils.atomic import write_file, write_text
+from zoo.utils.atomic import warned, write_file, write_text
 from zoo.utils.device import find_device
 from zoo.utils.errors import ZooError
 from zoo.utils.plotting import INK, SOFT, colour, dress
@@ -111,6 +111,7 @@ def perplexity(
     tokenizer: Path | None = None,
     device: str = "auto",
     out: Path | None = None,
+    show: Callable[[PerplexityReport], object] | None = None,
 ) -> tuple[PerplexityReport, list[Path]]:
     """Evaluate a model on text files, and write the report.
 
@@ -124,16 +125,20 @@ def perplexity(
         tokenizer: the folder of the tokenizer; None: the one that is stored with the model.
         device: name of the device, see `find_device`.
         out: the .json file to write; with several contexts, the plot is written beside it as .png. None:
-            ``perplexity.json`` in the run folder, or in the working directory if `path` is not a run.
+            ``perplexity.json`` in the run folder, or in the working directory if `path` is not a run; if that
+            cannot be written, a warning says so.
+        show: a function that receives the report before it is written.
 
     Returns:
         The report, and the files that were written.
 
     Raises:
         ZooError: A file, the model, the tokenizer or a setting cannot be used; nothing is written then.
+        CheckpointError: `out` cannot be written.
     """
     if not files:
         raise ZooError("eval: no files; expected one or more texts")
+    is_named = out is not None
     if out is None:
         out = (RunFolder(path) if RunFolder(path).exists else RunFolder(Path())).perplexity
     if out.suffix != ".json":
@@ -156,7 +161,11 @@ def perplexity(
         scores,
         [text.name for text in texts if text.carriage_returns],
     )
-    return report, _write(report, out, plot=len(windows) > 1)
+    if show is not None:
+        show(report)
+    with warned(unless=is_named):
+        return report, _write(report, out, plot=len(windows) > 1)
+    return report, []
 
 
 def _write(report: PerplexityReport, out: Path, plot: bool) -> list[Path]:

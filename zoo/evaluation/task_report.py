@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from zoo.utils.atomic import write_text
+from zoo.utils.atomic import warned, write_text
 from zoo.utils.errors import ZooError
 from zoo.utils.extras import install
 from zoo.utils.run_folder import RunFolder
@@ -107,6 +107,7 @@ def tasks(
     out: Path | None = None,
     chat_template: bool = False,
     system: str | None = None,
+    show: Callable[[TaskReport], object] | None = None,
 ) -> tuple[TaskReport, list[Path]]:
     """Evaluate a model on tasks of lm-evaluation-harness without the network, and write the report.
 
@@ -122,10 +123,11 @@ def tasks(
         tokenizer: the folder of the tokenizer; None: the one that is stored with the model.
         device: name of the device, see `find_device`.
         out: the .json file to write; None: ``tasks.json`` in the run folder, or in the working directory if
-            `path` is not a run.
+            `path` is not a run; if that cannot be written, a warning says so.
         chat_template: whether questions are asked in the model's chat template, with solved examples as
             earlier turns of the conversation.
         system: the system message in front of the questions; None: there is none.
+        show: a function that receives the report before it is written.
 
     Returns:
         The report, and the files that were written.
@@ -133,6 +135,7 @@ def tasks(
     Raises:
         ZooError: The model, a task or a setting cannot be used, or lm-evaluation-harness is not installed;
             nothing is written then.
+        CheckpointError: `out` cannot be written.
     """
     require_harness()
     rules = [
@@ -145,6 +148,7 @@ def tasks(
     for holds, problem in rules:
         if not holds:
             raise ZooError(f"eval: {problem}")
+    is_named = out is not None
     if out is None:
         out = (RunFolder(path) if RunFolder(path).exists else RunFolder(Path())).tasks
     if out.suffix != ".json":
@@ -184,8 +188,12 @@ def tasks(
         system=system,
         scores=[score for name in results["results"] for score in _scores(name, results)],
     )
-    write_text(out, report.to_json())
-    return report, [out]
+    if show is not None:
+        show(report)
+    with warned(unless=is_named):
+        write_text(out, report.to_json())
+        return report, [out]
+    return report, []
 
 
 def require_harness() -> None:

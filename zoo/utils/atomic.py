@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 import re
 import secrets
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from zoo.utils.errors import CheckpointError
 from zoo.utils.processes import is_running
+
+log = logging.getLogger("zoo")
 
 PARTIAL = re.compile(r"\.(?P<name>.+?)(\.(?P<process>\d+)-[0-9a-f]{8})?\.partial")
 """Names of the temporary files of `write_file`; those of zoo 0.2 name no process."""
@@ -208,6 +211,21 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def warned(unless: bool = False) -> Iterator[None]:
+    """Turn the error of a file that cannot be written into a warning.
+
+    Args:
+        unless: whether the error stays one, because the user has named the file.
+    """
+    try:
+        yield
+    except CheckpointError as error:
+        if unless:
+            raise
+        log.warning("%s", error)
 
 
 @contextmanager
