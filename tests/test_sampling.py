@@ -88,6 +88,19 @@ def test_stops_at_the_end_token() -> None:
     assert stopped == greedy[: greedy.index(eos) + 1]
 
 
+def test_any_of_several_tokens_ends_a_text() -> None:
+    """Each row is filled up with the token that has ended it."""
+    net, tokens = model(), prompt()
+    free = generate(net, tokens, 20, temperature=0)[:, 5:]
+    ends = {int(free[0, 2]), int(free[-1, 4])}
+    found = generate(net, tokens, 20, temperature=0, eos_id=ends)[:, 5:]
+    for row, unstopped in zip(found.tolist(), free.tolist(), strict=True):
+        end = next((i + 1 for i, token in enumerate(unstopped) if token in ends), 20)
+        assert row[:end] == unstopped[:end][: len(row)]
+        assert set(row[end:]) <= {unstopped[end - 1]}
+    assert torch.equal(generate(net, tokens, 20, temperature=0, eos_id=())[:, 5:], free)
+
+
 def test_rows_that_have_ended_are_filled_up() -> None:
     net, tokens = model(), prompt()
     free = generate(net, tokens, 20, temperature=0)[:, 5:]

@@ -16,9 +16,11 @@ from tiny_runs import tiny
 from torch import nn
 
 from zoo import build_model, load_model, save_model
+from zoo.commands.generate import TextGenerator
 from zoo.run.trained import data_of, tokenizer_of
+from zoo.sampling import Sampling
 from zoo.train.run import train
-from zoo.utils.errors import CheckpointError, ZooError
+from zoo.utils.errors import CheckpointError, DataError, ZooError
 
 T5 = "model={type: t5, vocab_size: 357, d_model: 16, n_layers: 1, n_heads: 2, d_mlp: 32}"
 SIZES: dict[str, Any] = {"vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1}
@@ -117,6 +119,43 @@ def test_a_folder_of_the_hub_and_its_import(
     text.write_text("the quick brown fox\n" * 5, encoding="utf-8")
     for folder in ("hub", "ours"):
         zoo("eval", tmp_path / folder, "--perplexity", text, "--contexts", "8", "--out", tmp_path / "p.json")
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+def test_every_published_end_ends_a_text(tmp_path: Path, said: Any, file: str) -> None:
+    """A file may name several; generation_config.json comes first."""
+    llama(tmp_path / "hub", "byte-level")
+    reader: Any = transformers.AutoTokenizer.from_pretrained(tmp_path / "hub")
+    given = reader("the fox", return_tensors="pt").input_ids
+    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
+    theirs: Any = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hub")
+    (free,) = theirs.generate(given, **options, eos_token_id=None)[:, given.shape[1] :].tolist()
+    ends = [0, free[5]]
+    if file == "config.json":
+        (tmp_path / "hub/generation_config.json").unlink()
+    content = json.loads((tmp_path / "hub" / file).read_text("utf-8")) | {"eos_token_id": ends}
+    (tmp_path / "hub" / file).write_text(json.dumps(content), encoding="utf-8")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hub")
+    (ids,) = theirs.generate(given, **options).tolist()
+    assert ids[-1] == ends[1] and len(ids) < given.shape[1] + 12
+    expected = reader.decode(ids, skip_special_tokens=True) + "\n"
+    assert said(tmp_path / "hub", "the fox") == expected
+    zoo("import", tmp_path / "hub", tmp_path / "ours")
+    assert said(tmp_path / "ours", "the fox") == expected
+    content["eos_token_id"] = ["</s>"]
+    (tmp_path / "hub" / file).write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(DataError, match=r"eos_token_id is \['</s>'\]; expected a token or a list of tokens"):
+        TextGenerator(tmp_path / "hub")
+
+
+def test_a_special_token_that_the_model_does_not_have(tmp_path: Path, said: Any) -> None:
+    """Gemma 3's tokenizer has one for images, which its model for text does not have."""
+    llama(tmp_path, "byte-level")
+    before = said(tmp_path, "the fox")
+    saved("byte-level", tmp_path, added=("<image>",))
+    assert said(tmp_path, "the fox") == before
+    with pytest.raises(DataError, match="the text has token 300 of the tokenizer 'huggingface', but the mo"):
+        TextGenerator(tmp_path).complete("the <image>", 2, Sampling())
 
 
 def test_an_import_replaces_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

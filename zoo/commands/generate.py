@@ -49,6 +49,7 @@ class TextGenerator:
         self._model = load_model(path, device=find_device(device), dtype=dtype)
         self._prompting, self._tokenizer = _prompting(path, self._model), tokenizer_of(path)
         self._compile, self._cuda_graph = compile, cuda_graph
+        self._published_ends = _published_ends(path, self._model)
         check_together(path, self._tokenizer, self._model.recipe.model.vocab_size)
 
     def complete(
@@ -162,14 +163,14 @@ class TextGenerator:
             if show:
                 show(piece)
 
-        end = prompting.eos_id(self._tokenizer)
+        ends = {prompting.eos_id(self._tokenizer), *self._published_ends}
         ended = [False] * count
         for drawn in steps(
             self._model,
             torch.tensor([ids] * count),
             max_new_tokens,
             sampling,
-            eos_id=end,
+            eos_id=ends,
             start_id=prompting.decoder_start_id,
             compile=self._compile,
             cuda_graph=self._cuda_graph,
@@ -177,7 +178,7 @@ class TextGenerator:
             for i, token in enumerate(drawn.flatten().tolist()):
                 if not ended[i]:
                     write(i, streams[i].add(token))
-                    ended[i] = streams[i].stopped or token == end
+                    ended[i] = streams[i].stopped or token in ends
             if all(ended):
                 break
         for i, stream in enumerate(streams):
@@ -235,3 +236,19 @@ def _decoder_start_id(path: Path, model: Model) -> int:
     if type(start) is not int or not 0 <= start < size:
         raise DataError(f"{path}: decoder_start_token_id is {start!r}; expected a token below {size}")
     return start
+
+
+def _published_ends(path: Path, model: Model) -> frozenset[int]:
+    """The tokens at which transformers ends a text of an imported model, beside the tokenizer's.
+
+    Raises:
+        DataError: Its files name something that is no token.
+    """
+    if data_of(path) is not None:
+        return frozenset()
+    named = (model.published.get(name, {}).get("eos_token_id") for name in ("generation", "config"))
+    value = next((value for value in named if value is not None), ())
+    ends = [value] if isinstance(value, int) else value
+    if not isinstance(ends, list | tuple) or not all(type(end) is int for end in ends):
+        raise DataError(f"{path}: eos_token_id is {value!r}; expected a token or a list of tokens")
+    return frozenset(ends)

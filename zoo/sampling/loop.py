@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ def generate(
     top_p: float | None = None,
     repetition_penalty: float | None = None,
     seed: int = 0,
-    eos_id: int | None = None,
+    eos_id: int | Collection[int] | None = None,
     start_id: int | None = None,
     mask: Tensor | None = None,
     compile: bool | None = None,
@@ -51,8 +51,8 @@ def generate(
         repetition_penalty: above 1, tokens that are in the text already become less probable, see `Sampling`;
             None: no penalty.
         seed: seed of the random numbers; equal seeds give equal tokens on equal devices.
-        eos_id: the token that ends a text. A text that has ended is padded with this token, and generation
-            stops when all texts have ended.
+        eos_id: the token, or the tokens, that end a text. A text that has ended is padded with the token that
+            has ended it, and generation stops when all texts have ended.
         start_id: the token that every target of an encoder-decoder starts with.
         mask: (batch, time) bool, False where the prompt is padded: in front of the prompt of a decoder,
             anywhere in the source of an encoder-decoder; None: there is no padding.
@@ -99,7 +99,7 @@ def steps(
     max_new_tokens: int,
     sampling: Sampling,
     *,
-    eos_id: int | None = None,
+    eos_id: int | Collection[int] | None = None,
     start_id: int | None = None,
     mask: Tensor | None = None,
     compile: bool | None = None,
@@ -128,7 +128,9 @@ def steps(
     continued = prompt.shape[1] if start_id is None else 0
     capacity = rounded_up(continued + max_new_tokens, CAPACITY_MULTIPLE)
     past = step_count(model, prompt, capacity, start_id is not None, mask is not None)
-    certain = max_new_tokens if eos_id is None else 0
+    ends = () if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
+    end_ids = torch.tensor(ends, dtype=torch.int64, device=device)
+    certain = 0 if ends else max_new_tokens
     compiles = past.compilation_pays(device, certain) if compile is None else compile
     with prepared(model, len(prompt), compiled=compiles):
         start = model.start_generation(
@@ -149,11 +151,12 @@ def steps(
                 raise ZooError("generate: the model's logits are not finite; its weights are damaged")
             if penalise:
                 logits, mask = penalise(logits, tokens, mask), None
-            tokens = sample(logits, sampling.temperature, sampling.top_k, sampling.top_p, generator)
+            drawn = sample(logits, sampling.temperature, sampling.top_k, sampling.top_p, generator)
             past.drawn += 1
-            if eos_id is not None:
-                tokens = tokens.masked_fill(ended, eos_id)
-                ended |= tokens == eos_id
+            if ends:
+                drawn = torch.where(ended, tokens[:, -1:], drawn)
+                ended |= torch.isin(drawn, end_ids)
+            tokens = drawn
             yield tokens
-            if eos_id is not None and ended.all():  # the host waits for the GPU here
+            if ends and ended.all():  # the host waits for the GPU here
                 return
