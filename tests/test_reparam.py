@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+import zoo
 from zoo.checkpoint.recipe import Recipe, assemble
 from zoo.init import He, Init, Registry
 from zoo.models import Decoder, GPTConfig, Model, NGPTConfig
-from zoo.reparam import NoReparam, Reparam, ResidualScaling, SigmaReparam, WeSaR, merge, split
-from zoo.spec import Role, declared
+from zoo.reparam import (
+    Conversion,
+    LoRA,
+    Multipliers,
+    NoReparam,
+    Reparam,
+    ResidualScaling,
+    SigmaReparam,
+    WeightNormalization,
+    WeSaR,
+    merge,
+    split,
+)
+from zoo.spec import Module, Role, declared
 from zoo.utils.errors import ZooError
 
 SIZES = {"vocab_size": 64, "d_model": 32, "n_layers": 2, "n_heads": 4}
@@ -102,6 +118,42 @@ def test_split_is_the_inverse() -> None:
     merge(model)
     for name, tensor in model.state_dict().items():
         torch.testing.assert_close(tensor, plain[name], rtol=1e-6, atol=0)
+
+
+def lookup_factor(model: nn.Module) -> float:
+    embedding = model.get_submodule("embedding")
+    assert isinstance(embedding, Module)
+    return embedding.reparameterised["weight"].lookup
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        WeSaR(),
+        WeSaR(train_gates=False),
+        WeightNormalization(start="rows"),
+        Multipliers(),
+        LoRA(),
+        LoRA(roles=(Role.EMBEDDING,)),
+        ResidualScaling(),
+    ],
+    ids=str,
+)
+def test_a_tied_table_keeps_its_lookup_factor(method: Reparam, tmp_path: Path) -> None:
+    """In a plain model as well: it is no reparameterisation in the way of another."""
+    model = build(NoReparam(), GPTConfig(**SIZES, tied=True))
+    factor = lookup_factor(model)
+    assert factor > 1
+    tokens, _ = model.example(2, 12)
+    outputs = model(tokens).detach()
+    changes: list[Callable[[Model], Conversion]] = [functools.partial(zoo.split, reparam=method), zoo.merge]
+    for i, change in enumerate(changes):
+        report = change(model)
+        assert report.max_difference <= 1e-5 * report.max_logit
+        zoo.save_model(model, tmp_path / str(i))
+        for m in (model, zoo.load_model(tmp_path / str(i))):
+            torch.testing.assert_close(m(tokens), outputs, rtol=1e-4, atol=1e-5)
+            assert lookup_factor(m) == factor
 
 
 def test_split_refuses() -> None:

@@ -11,7 +11,7 @@ from zoo.init.initialise import draw, generator
 from zoo.init.schemes import Init
 from zoo.models import Model
 from zoo.reparam.base import Reparam
-from zoo.reparam.gate import attach_gate, detach
+from zoo.reparam.gate import attach_gate, detach, is_plain
 from zoo.spec import ParamSpec, declared
 from zoo.utils.errors import ZooError
 
@@ -60,10 +60,15 @@ class EmpiricalInit(Init):
     """The scheme that an existing tensor follows."""
 
     std: float
+    lookup: float
 
     def matrix_std(self, spec: ParamSpec) -> float:
         """Return the tensor's root mean square."""
         return self.std
+
+    def lookup_scale(self, spec: ParamSpec) -> float:
+        """Return the factor that the tensor's look-ups have already."""
+        return self.lookup
 
 
 @torch.no_grad()
@@ -71,7 +76,7 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
     """Turn a plain model into a reparameterised one that computes the same, in place.
 
     WeSaR's gates start at the scales of the tensors, Weight Normalization's lengths at the norms of their
-    rows; LoRA leaves the tensors as they are.
+    rows; LoRA leaves the tensors as they are. The lookup factor of a tied table stays.
 
     Args:
         model: a plain model.
@@ -91,7 +96,7 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
     names, _ = method.choose(parameters)
     if not method.preserves_outputs or not names:
         raise ZooError(f"split: reparam '{kind}' cannot take over a model's weights; expected another")
-    reparameterised = [p.name for p in parameters if p.local in p.module.reparameterised]
+    reparameterised = [p.name for p in parameters if not is_plain(p.module, p.local)]
     if reparameterised:
         raise ZooError(
             f"split: the model is reparameterised already ({reparameterised[0]} and "
@@ -107,8 +112,10 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
         if method.freezes(p.spec):
             p.module.freeze(p.local)
     for p, scale in zip(chosen, scales, strict=True):
+        there = p.local in p.module.reparameterised
+        lookup = detach(p.module, p.local).lookup if there else 1.0
         with p.parameter.device:
-            method.attach(p, EmpiricalInit(std=scale))
+            method.attach(p, EmpiricalInit(std=scale, lookup=lookup))
         p.parameter.div_(p.module.specs[p.local].scale)
     old = {p.name for p in parameters}
     for new in [p for p in declared(model) if p.name not in old]:

@@ -84,6 +84,12 @@ def attach_gate(module: Module, name: str, gate_start: float, *, trained: bool, 
         module.param(gate_name, ParamSpec(Role.GATE, shape=(1,), axes=("gate",), start=gate_start))
 
 
+def is_plain(module: Module, name: str) -> bool:
+    """Return whether `name` is the tensor that is computed with; its look-ups may have a fixed factor."""
+    gate = module.reparameterised.get(name)
+    return gate is None or (isinstance(gate, Gate) and gate.parameter is None and gate.start == 1.0)
+
+
 def detach(module: Module, name: str) -> Reparameterisation:
     """Remove and return the reparameterisation of `name`; the parameter keeps its values."""
     reparameterisation = module.reparameterised.pop(name)
