@@ -12,7 +12,7 @@ from two_ranks import on_two_ranks
 
 from zoo import build_model, build_optimizer, generate, load_model, merge, save_model
 from zoo.hub.llama import LLAMA
-from zoo.init import Registry
+from zoo.init import FreezeRule, Registry, freeze
 from zoo.models import Model
 from zoo.nn.attention import Attention, causal_attention
 from zoo.nn.loss import capped, linear_cross_entropy
@@ -194,6 +194,19 @@ def test_what_a_clip_cannot_act_on_is_refused() -> None:
             build_optimizer(model, "adamw", lr=0.01)
     model = build_model("gpt", **SIZES, attention=clip, constraint="hyperball")
     with pytest.raises(ConfigError, match="a constraint keeps"):
+        build_optimizer(model, "adamw", lr=0.01)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [{"axes": ["heads", "embed"]}, {"axes": ["kv_heads", "embed"]}, {"roles": ["bias"], "axes": ["heads"]}],
+    ids=str,
+)
+def test_a_clip_of_what_is_frozen_is_refused(rule: dict[str, Any]) -> None:
+    """Of queries, keys or their biases alone as well."""
+    model = build_model("gpt2", **SIZES, attention={"qk_clip": 100.0})
+    freeze(model, [FreezeRule(**rule)])
+    with pytest.raises(ConfigError, match="qk_clip changes W_q and W_k, which are frozen; expected one of"):
         build_optimizer(model, "adamw", lr=0.01)
 
 

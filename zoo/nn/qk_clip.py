@@ -59,10 +59,10 @@ class QKClip(Module):
 
     @staticmethod
     def check(*projections: Linear) -> None:
-        """Refuse projections whose logits do not shrink with the trained matrix, or that keep a norm.
+        """Refuse projections whose logits do not shrink with the trained matrix, or that must stay.
 
         Raises:
-            ConfigError: A projection is reparameterised by more than factors, or is on a sphere.
+            ConfigError: A projection is reparameterised by more than factors, is on a sphere, or is frozen.
         """
         for projection in projections:
             reparameterisation = projection.reparameterised.get("weight")
@@ -76,6 +76,10 @@ class QKClip(Module):
                     "model.attention.qk_clip changes the norms of W_q and W_k, which a constraint keeps; "
                     "expected one of the two"
                 )
+            if any(projection.specs[name].frozen for name in _scaled(projection)):
+                raise ConfigError(
+                    "model.attention.qk_clip changes W_q and W_k, which are frozen; expected one of the two"
+                )
 
     @torch.no_grad()
     def apply_to(self, q: Linear, k: Linear, n_kv_heads: int) -> None:
@@ -85,9 +89,14 @@ class QKClip(Module):
         eta = (self.threshold / self.largest.clamp_min(self.threshold)).view(n_kv_heads, -1).amin(1)
         heads = len(self.largest) // n_kv_heads
         for projection, factors in ((q, eta.repeat_interleave(heads)), (k, eta)):
-            for name in ("weight", *(["bias"] if projection.has_bias else [])):
+            for name in _scaled(projection):
                 scale_rows(projection.get_parameter(name), factors.sqrt())
         self.largest.zero_()
+
+
+def _scaled(projection: Linear) -> tuple[str, ...]:
+    """The names of the parameters that a projection's outputs are proportional to."""
+    return ("weight", "bias") if projection.has_bias else ("weight",)
 
 
 def scale_rows(parameter: Tensor, factors: Tensor) -> None:
