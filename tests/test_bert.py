@@ -245,6 +245,23 @@ def test_positions_as_their_papers_write_them(position: str | dict[str, Any]) ->
     torch.testing.assert_close(model(tokens).double(), reference(model, tokens), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_text_of_padding_alone_changes_no_gradient(position: str) -> None:
+    """Nobody reads its hidden states; a softmax over nothing would make all gradients NaN."""
+    model, (tokens, _) = bert(position), tokens_and_targets()
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    mask[1], mask[0, -2:] = False, False
+
+    def gradients(rows: int) -> list[Tensor]:
+        read = model(tokens[:rows], None, mask[:rows])
+        trained = list(model.parameters())
+        return list(torch.autograd.grad(read[0, :-2].square().sum(), trained, materialize_grads=True))
+
+    with_it, without = gradients(2), gradients(1)
+    assert any(gradient.any() for gradient in without)
+    torch.testing.assert_close(with_it, without, atol=1e-4, rtol=1e-4)
+
+
 def test_gradients_of_relative_positions() -> None:
     """Those of the factored form are those of the pairwise one."""
     attention: Any = bert({"type": "shaw", "distance": 2}).double().get_submodule("blocks.0.attention")

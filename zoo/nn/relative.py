@@ -49,7 +49,8 @@ class DistanceAttention(BiasedAttention):
         distance = distance_rows(q.shape[-2], keys.shape[-2], q.device).expand(*q.shape[:-1], -1)
         scores = (q @ k.mT + (q @ keys.to(q.dtype).mT).gather(-1, distance)) * self.scale
         if bias is not None:
-            scores = scores.masked_fill(~bias, -torch.inf)
+            # The lowest number, because a text of padding alone would have a softmax over nothing: NaN.
+            scores = scores.masked_fill(~bias, torch.finfo(scores.dtype).min)
         exact = torch.promote_types(scores.dtype, torch.float32)
         p = torch.softmax(scores, -1, dtype=exact)
         p = F.dropout(p, self.dropout, self.training)
