@@ -101,6 +101,7 @@ def test_pooling_by_hand() -> None:
     for pool in ("first", "last", "mean"):
         whole = pooled(states[1:], None, pool)
         assert torch.equal(whole, pooled(states[1:], mask[1:], pool))
+    assert pooled(states, mask & torch.tensor([[True], [False]]), "mean").tolist() == [[2, 3], [0, 0]]
 
 
 def test_logits_are_those_of_transformers(tmp_path: Path) -> None:

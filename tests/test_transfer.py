@@ -16,6 +16,7 @@ from torch import nn
 from zoo import build_optimizer, load_model, save_model
 from zoo.init.transfer import NoTransfer
 from zoo.models import Model
+from zoo.nn.scaling import Scaling
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
 from zoo.run.first_weights import initial_model
@@ -388,6 +389,27 @@ def test_nugpt() -> None:
     for scaling, start in ((alpha, 0.05 / 4), (s_qk, 1.0), (scalings["read_out.s_z"], 2**0.5)):
         assert scaling.scale.unique().tolist() == pytest.approx([0.25])
         assert scaling().unique().tolist() == pytest.approx([start])
+
+
+def test_nugpt_of_a_classifier_is_that_of_its_trunk() -> None:
+    """The scalings start as in the language model of the same sizes; s_z of the head as of the read-out."""
+    rule: Any = {"transfer": {"type": "nugpt", "base": {"embed": 16, "layers": 2}}}
+    language = config("nugpt", 32, 4, **rule)
+    trunk = {"type": "ngpt", "vocab_size": 31, "d_model": 32, "n_layers": 4, "n_heads": 4}
+    classifier = config("nugpt", 32, 4, model={"type": "classifier", "trunk": trunk, "classes": 3}, **rule)
+
+    def starts(settings: Any) -> dict[str, list[set[float]]]:
+        found = {}
+        for name, scaling in initial_model(settings).model.named_modules():
+            if isinstance(scaling, Scaling):
+                values = (scaling.get_parameter("scale"), torch.as_tensor(scaling.forward()))
+                name = name.removeprefix("trunk.").replace("head.", "read_out.")
+                found[name] = [set(value.flatten().tolist()) for value in values]
+        return found
+
+    expected = starts(language)
+    assert list(expected["blocks.3.mlp_residual.alpha"][1]) == pytest.approx([0.05 / 2])
+    assert starts(classifier) == expected
 
 
 @pytest.mark.parametrize(("alignment", "exponent"), [("full", 1.0), ("none", 0.5), (0.92, 0.92), (1, 1.0)])

@@ -131,6 +131,10 @@ class ClassifierConfig(ModelConfig):
         except NoRuleError as error:
             raise NoRuleError(("trunk", *error.path), error.reason) from error
 
+    def transferred(self, base_width: int, depth: float) -> Self:
+        """The configuration with the starts that nuGPT gives to the scalings of the trunk and the head."""
+        return self.model_copy(update={"trunk": self.trunk.transferred(base_width, depth)})
+
     def build(self) -> Classifier:
         """The model, uninitialised."""
         return Classifier(self)
@@ -210,7 +214,7 @@ def pooled(hidden_states: Tensor, mask: Tensor | None, pool: Pool) -> Tensor:
         pool: "first" or "last" for the hidden state of that token of the text, "mean" for the mean of all.
 
     Returns:
-        (n, d), independent of the hidden states of padding.
+        (n, d), independent of the hidden states of padding; the mean of a text of padding alone is 0.
     """
     if pool == "first":
         return hidden_states[:, 0]
@@ -219,4 +223,4 @@ def pooled(hidden_states: Tensor, mask: Tensor | None, pool: Pool) -> Tensor:
     if pool == "last":
         last = mask.sum(1) - 1
         return hidden_states[torch.arange(len(hidden_states), device=hidden_states.device), last]
-    return hidden_states.masked_fill(~mask[..., None], 0).sum(1) / mask.sum(1, keepdim=True)
+    return hidden_states.masked_fill(~mask[..., None], 0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
