@@ -8,6 +8,7 @@ from tiny_runs import SIZES, TEXT
 from zoo import build_model, save_model
 from zoo.ablate.sweep import load_sweep
 from zoo.config.inputs import from_current_folder
+from zoo.config.plugins import load_plugin
 from zoo.config.yaml import Located
 from zoo.data.corpora import JsonlCorpus, TextCorpus
 from zoo.data.text.prepare import with_text
@@ -15,7 +16,7 @@ from zoo.run.config import load_config
 from zoo.run.job import Job
 from zoo.run.located import located
 from zoo.run.location import configured_run
-from zoo.utils.errors import ConfigError, DataError
+from zoo.utils.errors import ConfigError, DataError, PluginError, ZooError
 
 YAML = """
 model: {type: gpt, vocab_size: 256, d_model: 16, n_layers: 1, n_heads: 2}
@@ -222,3 +223,44 @@ def test_runs_may_lie_in_the_home_folder(elsewhere: Path, monkeypatch: pytest.Mo
     found = configured_run(str(config), complete)
     assert found is not None
     assert found.path == expected
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("data.corpus.paths=~nobodyzz/a.txt", r"^~nobodyzz/a.txt: no such file or directory"),
+        ("data.tokenizer={type: saved, path: ~nobodyzz}", r"^no tokenizer in ~nobodyzz, which is no folder"),
+        ("data.tokenizer={type: sentencepiece, model: ~nobodyzz/m}", r"^~nobodyzz/m: No such file"),
+        ("data.tokenizer={type: huggingface, path: ~nobodyzz/t}", r"^~nobodyzz/t: No such file"),
+        ("model.from=~nobodyzz", r"^override 'model.from=~nobodyzz': model.from: ~nobodyzz: "),
+    ],
+)
+def test_the_home_folder_of_nobody(elsewhere: Path, override: str, message: str) -> None:
+    texts(elsewhere / "texts")
+    with pytest.raises(ZooError, match=message):
+        config = load_config(elsewhere / "run.yaml", [override])
+        config.data.prepare(config.model)  # type: ignore[union-attr, arg-type]
+
+
+def test_folders_and_plugins_in_the_home_folder_of_nobody(elsewhere: Path) -> None:
+    config = elsewhere / "run.yaml"
+    complete = ["name=a", "optimizer={type: adamw, lr: 0.01}", "train={steps: 10, batch_size: 2}"]
+    complete += ["train.runs_dir=~nobodyzz/runs", "data.cache_dir=~nobodyzz/cache"]
+    job = Job.of(load_config(config, complete))
+    found = configured_run(str(config), complete)
+    assert found is not None
+    assert found.path == job.folder.path == Path("~nobodyzz/runs/a")
+    assert job.data.cache_folder() == Path("~nobodyzz/cache")  # type: ignore[attr-defined]
+    with pytest.raises(PluginError, match=r"^plugin .*~nobodyzz/p\.py: No such file"):
+        load_plugin("~nobodyzz/p.py")
+
+
+@pytest.mark.parametrize("written", ["''", "[texts, '']"])
+def test_an_empty_path_is_not_the_current_folder(elsewhere: Path, written: str) -> None:
+    texts(elsewhere)
+    config = elsewhere / "run.yaml"
+    with pytest.raises(ConfigError, match=r"^override .*: data.corpus.paths: value .*: empty; expected"):
+        load_config(config, [f"data.corpus.paths={written}"])
+    config.write_text(YAML.replace("[texts]", written), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"run.yaml:3: data.corpus.paths: value .*: empty; expected"):
+        load_config(config)

@@ -26,6 +26,7 @@ from zoo.config.yaml import Located
 from zoo.run.config import RunConfig, plain
 from zoo.run.job import Job
 from zoo.utils.errors import ConfigError
+from zoo.utils.files import expand_home
 from zoo.utils.measures import CROSS_ENTROPY, LOSSES, Measure, find_measure, require_recorded
 
 
@@ -233,14 +234,14 @@ def _scoring(content: Located, config: SweepConfig, measure: Measure) -> TaskSco
         return None
     settings = config.tasks or TaskSettings()
     if settings.path is not None:
-        path = Path(str(from_current_folder(content.value["tasks"].value["path"]).value)).expanduser()
+        path = expand_home(str(from_current_folder(content.value["tasks"].value["path"]).value))
         settings = settings.model_copy(update={"path": path})
     return TaskScoring(measure, settings)
 
 
 def _beside(written: Located) -> Path:
     """A path relative to the folder of the file in which it is written, whether it exists or not."""
-    return folder_of(written, Path()) / Path(str(written.value)).expanduser()
+    return folder_of(written, Path()) / expand_home(str(written.value))
 
 
 def _measure(

@@ -13,13 +13,36 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
 from zoo.config.yaml import Located
 from zoo.config.yaml import Path as Keys
+from zoo.utils.files import expand_home
 from zoo.utils.run_folder import RunFolder
 
 
 class ReadsFiles:
-    """Marks a field of a configuration that names files to read: ``train: Annotated[str, READS_FILES]``."""
+    """Marks a field of a configuration that names files to read: ``train: Annotated[str, READS_FILES]``.
+
+    An empty text is refused, because it would be the current folder.
+    """
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The schema of the field, preceded by this check."""
+        return core_schema.no_info_before_validator_function(_check_not_empty, handler(source))
+
+
+def _check_not_empty(value: object) -> object:
+    """A path, or a list or mapping of paths, none of which is empty.
+
+    Raises:
+        ValueError: A path is empty.
+    """
+    paths = [*value.values()] if isinstance(value, dict) else value
+    if "" in (paths if isinstance(paths, list | tuple) else [paths]):
+        raise ValueError("empty; expected the path of a file or folder")
+    return value
 
 
 READS_FILES = ReadsFiles()
@@ -38,7 +61,7 @@ def from_current_folder(value: Located) -> Located:
         return Located({key: from_current_folder(item) for key, item in value.value.items()}, value.place)
     if isinstance(value.value, list):
         return Located([from_current_folder(item) for item in value.value], value.place)
-    if not isinstance(value.value, str):
+    if not isinstance(value.value, str) or not value.value:
         return value
     return Located(_path_from_current_folder(value.value, value.place), value.place)
 
@@ -94,7 +117,7 @@ def _path_from_current_folder(written: str, place: str) -> str:
 
 def _own_folder(written: str, place: str) -> Path | None:
     """The folder in which a path is looked for before the current one; None: there is no such folder."""
-    if Path(written).expanduser().is_absolute():
+    if expand_home(written).is_absolute():
         return None
     folder = folder_of(Located(written, place), Path())
     # Paths that zoo records in a run folder are relative to the current folder already.

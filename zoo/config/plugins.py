@@ -27,7 +27,7 @@ from pydantic import Field
 from zoo.config.registry import Config, Kind, location
 from zoo.utils.atomic import write_file
 from zoo.utils.errors import ConfigError, PluginError, ZooError, did_you_mean
-from zoo.utils.files import CONFIG_BYTES, read_bytes
+from zoo.utils.files import CONFIG_BYTES, expand_home, read_bytes
 
 log = logging.getLogger("zoo")
 
@@ -78,7 +78,7 @@ def load_plugin(source: str | Path, folder: str | Path = ".") -> ModuleType:
             is not registered; the message names the file and the line.
     """
     text = os.fspath(source)
-    path = Path(folder, text).expanduser()
+    path = Path(folder, expand_home(text))
     if path.suffix == ".py" or os.sep in text or path.is_file():
         module = _import_file(path.resolve())
     elif MODULE_NAME.fullmatch(text):

@@ -16,6 +16,7 @@ from zoo.data.compression import content_suffix, open_content, read_content
 from zoo.utils import files
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import CheckpointError, DataError
+from zoo.utils.files import expand_home
 from zoo.utils.progress import SECONDS_PER_LINE, progress
 from zoo.utils.untyped import JsonObject
 
@@ -57,7 +58,7 @@ def _absolute(path: Path) -> Path:
 
 
 def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> list[Path]:
-    path = Path(written).expanduser()
+    path = expand_home(written)
     if path.is_file():
         return [path]
     if path.is_dir():

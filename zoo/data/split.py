@@ -11,6 +11,7 @@ from typing import TypeVar
 from zoo.data.files import find_files, sha256_file
 from zoo.data.parquet import ARROW, PARQUET
 from zoo.utils.errors import DataError
+from zoo.utils.files import expand_home
 
 T = TypeVar("T")
 
@@ -119,7 +120,7 @@ def _files(path: str) -> list[Path]:
     Raises:
         DataError: A folder has no table.
     """
-    file = Path(path).expanduser()
+    file = expand_home(path)
     return find_files([path], (PARQUET,), (ARROW,)) if file.is_dir() else [file]
 
 

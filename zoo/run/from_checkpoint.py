@@ -23,6 +23,7 @@ from zoo.config.yaml import Located, dotted
 from zoo.data.tokenizers.saved import find_tokenizer
 from zoo.init import Init
 from zoo.utils.errors import DataError, ZooError
+from zoo.utils.files import expand_home
 from zoo.utils.run_folder import CheckpointFolder
 
 TOKENIZER = "tokenizer"
@@ -107,7 +108,7 @@ def _open(path: object, part: str, kind: str | None) -> tuple[Path, OpenedCheckp
     """The opened checkpoint at a path; for `part` and `kind` see `opened_for`."""
     if not isinstance(path, str | Path) or not str(path):
         raise ZooError(f"value {path!r}: expected the path of a run, a checkpoint or a model's folder")
-    checkpoint = find_checkpoint(Path(path).expanduser())
+    checkpoint = find_checkpoint(expand_home(path))
     return checkpoint, opened_for(open_checkpoint(checkpoint), part, kind)
 
 

@@ -10,6 +10,7 @@ from zoo.models import ModelConfig
 from zoo.optim.base import OptimizerConfig, ScheduleConfig
 from zoo.run.train_config import TrainConfig
 from zoo.utils.errors import ConfigError
+from zoo.utils.files import expand_home
 from zoo.utils.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -59,5 +60,5 @@ class Job:
             config.schedule,
             cast(DataConfig, config.data),
             train,
-            folder or RunFolder(train.runs_dir.expanduser() / config.name),
+            folder or RunFolder(expand_home(train.runs_dir) / config.name),
         )

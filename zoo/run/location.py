@@ -7,6 +7,7 @@ from pathlib import Path
 
 from zoo.config.compose import find_config, merge, parse_overrides, read_named
 from zoo.utils.errors import ConfigError
+from zoo.utils.files import expand_home
 from zoo.utils.run_folder import RUNS, RunFolder
 
 LOCATION = ("name", "train.runs_dir")
@@ -63,4 +64,4 @@ def configured_run(source: str, overrides: Sequence[str]) -> RunFolder | None:
     runs = folder.value if is_given else RUNS
     if not isinstance(name, str) or not isinstance(runs, str):
         return None
-    return RunFolder(Path(runs).expanduser() / name)
+    return RunFolder(expand_home(runs) / name)

@@ -35,6 +35,14 @@ Mistake = Callable[[str], ZooError]
 """The class of the error that a reader raises: a function of the message."""
 
 
+def expand_home(path: str | Path) -> Path:
+    """The path with a home folder for ``~`` or ``~user``; it stays as it is if there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 @contextmanager
 def open_regular(path: Path, mistake: Mistake) -> Iterator[BufferedReader]:
     """Open a file for reading, without waiting for a writer.

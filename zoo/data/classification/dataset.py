@@ -27,6 +27,7 @@ from zoo.data.split import check_validation, file_digests, read_split
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig
 from zoo.data.tokenizers.base import Tokenizer, check_vocabulary
 from zoo.utils.errors import DataError, did_you_mean
+from zoo.utils.files import expand_home
 from zoo.utils.measures import OF_CLASSIFIERS
 
 log = logging.getLogger("zoo")
@@ -209,7 +210,7 @@ class ClassificationDataset(MapDataset[EncodedTexts]):
         read = partial(read_examples, columns=data.file_columns)
         if isinstance(data.validation, dict):
             train, _ = read_split(data.train, None, read, _split_key)
-            held_out = {name: read(Path(file).expanduser()) for name, file in data.validation.items()}
+            held_out = {name: read(expand_home(file)) for name, file in data.validation.items()}
         else:
             train, rest = read_split(data.train, data.validation, read, _split_key)
             held_out = {"": rest} if rest else {}

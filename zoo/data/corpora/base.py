@@ -15,6 +15,7 @@ from zoo.config.inputs import READS_FILES
 from zoo.config.registry import Config
 from zoo.data.files import find_files
 from zoo.utils.errors import DataError
+from zoo.utils.files import expand_home
 from zoo.utils.untyped import JsonObject
 
 
@@ -100,7 +101,7 @@ class FileCorpus(CorpusConfig):
     def sources(self) -> list[SourceFile]:
         """List the files, named by their paths relative to their common directory."""
         default = type(self).model_fields["suffixes"].default
-        if self.suffixes != default and not any(Path(path).expanduser().is_dir() for path in self.paths):
+        if self.suffixes != default and not any(expand_home(path).is_dir() for path in self.paths):
             raise DataError(
                 f"suffixes {self.suffixes} select files inside directories, but paths {self.paths} "
                 "has no directory: leave suffixes out"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo.data.files import sha256, sha256_file
 from zoo.utils.errors import DataError
-from zoo.utils.files import open_regular
+from zoo.utils.files import expand_home, open_regular
 
 SUFFIXES = frozenset({".jpeg", ".jpg", ".png", ".bmp", ".gif", ".ppm", ".tif", ".tiff", ".webp"})
 ARRAYS = ".npz"
@@ -54,7 +54,7 @@ def open_image_files(written: str) -> ImageFiles:
     Raises:
         DataError: The path is neither a folder nor an .npz file, or has no image.
     """
-    path = Path(written).expanduser()
+    path = expand_home(written)
     if path.is_dir():
         return ImageFolder(path)
     if path.is_file() and path.suffix == ARRAYS:

@@ -16,6 +16,7 @@ from zoo.data.objectives import AnyObjective, Causal, Objective
 from zoo.data.text.overlap import known_overlap, measure_overlap
 from zoo.data.text.prepare import TokenizedCorpus, prepare
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig
+from zoo.utils.files import expand_home
 from zoo.utils.measures import OF_TEXTS
 
 
@@ -116,7 +117,7 @@ class TextData(DataConfig):
     def cache_folder(self) -> Path:
         """The folder of the prepared data."""
         if self.cache_dir is not None:
-            return self.cache_dir.expanduser()
+            return expand_home(self.cache_dir)
         home = os.environ.get("XDG_CACHE_HOME")
         return (Path(home) if home else Path.home() / ".cache") / "zoo"
 

@@ -19,6 +19,7 @@ from zoo.data.tokenizers.bounds import require_growth, require_tables
 from zoo.data.tokenizers.end_of_text import BY_ID, BY_TEXT, find_eos, token_text
 from zoo.utils.errors import DataError
 from zoo.utils.extras import install
+from zoo.utils.files import expand_home
 from zoo.utils.untyped import JsonObject
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -255,7 +256,7 @@ class HuggingFaceConfig(TokenizerConfig):
 
     def build(self, texts: Callable[[], Iterator[str]]) -> HuggingFaceTokenizer:
         """Read the files; the texts are not read."""
-        path = self.path.expanduser()
+        path = expand_home(self.path)
         file = path / TOKENIZER_FILE if path.is_dir() else path
         content = read_bytes(file)
         eos = find_eos(file.parent) if self.eos is None else self.eos

@@ -14,6 +14,7 @@ from zoo.data.tokenizers.base import DESCRIPTION, Tokenizer, TokenizerConfig, lo
 from zoo.data.tokenizers.huggingface import TOKENIZER_FILE, HuggingFaceConfig
 from zoo.data.tokenizers.sentencepiece import MODEL_FILE, SentencePieceConfig
 from zoo.utils.errors import DataError
+from zoo.utils.files import expand_home
 from zoo.utils.run_folder import ModelFolder
 
 
@@ -62,7 +63,7 @@ class SavedConfig(TokenizerConfig):
 
     def build(self, texts: Callable[[], Iterator[str]]) -> Tokenizer:
         """Load the files; the texts are not read."""
-        return find_tokenizer(self.path.expanduser())
+        return find_tokenizer(expand_home(self.path))
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:

@@ -14,6 +14,7 @@ from zoo.config.registry import TOKENIZERS
 from zoo.data.files import read_bytes, sha256
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig
 from zoo.utils.errors import DataError
+from zoo.utils.files import expand_home
 
 MODEL_FILE = "tokenizer.model"
 
@@ -114,7 +115,7 @@ class SentencePieceConfig(TokenizerConfig):
     def build(self, texts: Callable[[], Iterator[str]]) -> SentencePieceTokenizer:
         """Load the model, or train it on the lines of `texts`."""
         if self.model is not None:
-            return SentencePieceTokenizer(read_bytes(self.model.expanduser()), self.model)
+            return SentencePieceTokenizer(read_bytes(expand_home(self.model)), self.model)
         import sentencepiece
 
         model_file = io.BytesIO()
