@@ -130,6 +130,7 @@ class TaskScoring:
             device=device,
             chat_template=s.chat_template,
             system=s.system,
+            out=run.tasks,
         )
         if self.recorded(run) is None:
             known = task_scores(run)
