@@ -1,4 +1,4 @@
-"""The time that training steps take, without evaluations and checkpoints."""
+"""The time that training steps take, with their waits for data, without evaluations and checkpoints."""
 
 from __future__ import annotations
 

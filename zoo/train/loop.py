@@ -115,9 +115,7 @@ class TrainingLoop:
     def _step(self, interrupt: Interrupt) -> bool:
         """Take one step and log it; return whether any rank was asked to stop."""
         parts, every = self.parts, self.settings.monitor_every
-        batch = self.batches.batch(
-            self._batch_spec(self.settings.batch_size, self.spikes.rollback_state.skipped)
-        )
+        spec = self._batch_spec(self.settings.batch_size, self.spikes.rollback_state.skipped)
         schedule = zip(parts.scheduler.base_lrs, parts.scheduler.lr_lambdas, strict=True)
         for group, (lr, factor) in zip(parts.optimizer.param_groups, schedule, strict=True):
             group["lr"] = lr * factor(self.done) * self.spikes.lr_factor(self.done)
@@ -125,6 +123,7 @@ class TrainingLoop:
         monitor = Monitor(parts.registry) if every and self._due(every) else None
         self.diagnosis.begin(self.done)
         with self.clock.step(self.per_step):
+            batch = self.batches.batch(spec)  # Where data limits the speed, the wait for it counts.
             result = parts.stepper.gradient(batch, lambda: interrupt.requested)
             if monitor is not None:
                 monitor.see_gradient()
