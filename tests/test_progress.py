@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -10,14 +12,15 @@ import pytest
 import torch
 from command_line import zoo
 from rich.console import Console
-from tiny_runs import TEXT, tiny, tiny_fields
+from tiny_runs import TEXT, assert_same, environment, tiny, tiny_fields
 
 from zoo import build_model, save_model
 from zoo.commands.app import common_options
+from zoo.commands.terminal import InertConsole
 from zoo.config.yaml import dump_yaml
 from zoo.evaluation.perplexity import TokenizedText, evaluate
 from zoo.models import LanguageModel
-from zoo.train.lines import validation_in_words
+from zoo.train.lines import CLOSED, validation_in_words
 from zoo.train.run import train
 from zoo.utils import progress as shown
 from zoo.utils.measures import MEASURES
@@ -91,6 +94,50 @@ def test_records_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     out, err = capsys.readouterr()
     assert out == ""
     assert "nothing to do" in err
+
+
+class Left(StringIO):
+    """A stream whose reader leaves after some writes; what is written after the error is discarded."""
+
+    def __init__(self, writes: int) -> None:
+        super().__init__()
+        self.writes = writes
+
+    def write(self, text: str) -> int:
+        self.writes -= 1
+        if self.writes == -1:
+            raise BrokenPipeError
+        return super().write(text)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_training_stops_and_saves_when_its_reader_leaves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    stream = Left(3)  # the validation before the first step, the parameters, the first step
+    shown = {"records": stream} if as_json else {"console": InertConsole(file=stream)}
+    stopped = train(tiny(tmp_path, steps=20), **shown)
+    assert (stopped.step, stopped.finished, stopped.signalled) == (3, False, False)
+    assert capsys.readouterr().err == f"{CLOSED}\n"
+    whole = train(tiny(tmp_path, "name=whole", steps=20))
+    assert_same(whole.folder, train(tiny(tmp_path, steps=20), resume=True).folder)
+
+
+@pytest.mark.parametrize("errors_too", [False, True])
+def test_the_status_of_a_run_whose_reader_left(tmp_path: Path, errors_too: bool) -> None:
+    """Nothing is left in a buffer that Python cannot write at its end, which would change the status."""
+    command = [sys.executable, "-m", "zoo", "train", str(config(tmp_path, steps=500)), "--log-json"]
+    errors = subprocess.STDOUT if errors_too else subprocess.PIPE
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment()) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if b"size" in line:
+                break
+        process.stdout.close()
+        said = None if process.stderr is None else process.stderr.read().decode()
+        assert process.wait() == 130, said
+    assert said is None or (CLOSED in said and "Stopped and saved at step" in said)
+    assert RunFolder(tmp_path / "runs/tiny").checkpoint() is not None
 
 
 def test_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

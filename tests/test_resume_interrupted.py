@@ -6,6 +6,8 @@ import importlib
 import itertools
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -73,6 +75,14 @@ def signals(monkeypatch: pytest.MonkeyPatch, *numbers: signal.Signals) -> None:
         return right(*arguments)
 
     monkeypatch.setattr(zoo.train.step, "global_norm", norm)
+
+
+def test_the_command_that_goes_on_can_be_pasted(tmp_path: Path) -> None:
+    output = StringIO()
+    folder = tmp_path / "my runs"
+    train(tiny(tmp_path, steps=6, runs_dir=str(folder)), console=Console(file=output, width=300), until=1)
+    (command,) = re.findall(r"Go on with: (.*)", output.getvalue())
+    assert shlex.split(command) == ["zoo", "train", str(folder / "tiny"), "--resume"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit.
 
     The exit status is 2 for a mistake of the user, 1 for a run that diverged or lost one of its processes,
-    130 for one that Ctrl-C interrupted, and 75 for one that another signal stopped.
+    130 for one that Ctrl-C interrupted or whose output was closed by its reader, and 75 for one that another
+    signal stopped.
 
     Args:
         arguments: The arguments; None: those of the process.

@@ -23,3 +23,7 @@ class InertConsole(Console):
         """Render as rich does; called for every part of the output."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error that rich handles when it calls this method: of a stream without a reader."""
+        raise

@@ -33,7 +33,7 @@ class Interrupt:
 
     Attributes:
         requested: whether training is to stop after the current step.
-        by_hand: whether the stop was requested by Ctrl-C and not by a scheduler.
+        by_hand: whether the stop was requested by Ctrl-C or `request`, and not by a scheduler.
     """
 
     def __init__(self, launched: bool = False, also: str | None = None) -> None:
@@ -75,6 +75,10 @@ class Interrupt:
             os.close(self._read)
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def request(self) -> None:
+        """Request a stop as the first Ctrl-C does."""
+        self.requested = self.by_hand = True
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if number in self._received and not self._launched:

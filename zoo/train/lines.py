@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import os
+import sys
 import time
-from typing import TextIO
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, TextIO
 
 from rich.console import Console
 
 from zoo.run.loggers import Logger, Record
+from zoo.train.records import json_line
 from zoo.utils.measures import CROSS_ENTROPY, LOSSES, MEASURES, Measure, with_perplexity
 from zoo.utils.progress import format_duration
 from zoo.utils.untyped import JsonObject
+
+CLOSED = "the output was closed by its reader: training saves and stops; go on with --resume"
+"""The message when nobody reads the lines any more."""
 
 
 def validation_in_words(measured: JsonObject, judged: Measure = CROSS_ENTROPY) -> str:
@@ -57,7 +64,9 @@ class TrainingLines(Logger):
                 text = f"{record['parameters']:,} parameters"
             case "train":
                 speed = f"{record['timing']['tokens_per_second']:,.0f} {self._unit}/s"
-                text = f"loss {record['cross_entropy']:.4f}, lr {record['lr']:.3g}, {speed}{self._left(step)}"
+                loss = record["cross_entropy"]
+                shown = "not a number" if loss is None else f"{loss:.4f}"
+                text = f"loss {shown}, lr {record['lr']:.3g}, {speed}{self._left(step)}"
             case "validation":
                 text = f"validation loss {validation_in_words(record, self._judged)}"
             case "spike":
@@ -85,8 +94,50 @@ class RecordLines(Logger):
 
     def write(self, record: Record) -> None:
         """Write and flush a record as one line of JSON."""
-        self._stream.write(json.dumps(record) + "\n")
+        self._stream.write(json_line(record))
         self._stream.flush()
 
     def close(self) -> None:
         """Do nothing, because every line has been flushed."""
+
+
+class WhileRead(Logger):
+    """Another logger, until the reader of its stream closes it, as `head` does; then training is to stop."""
+
+    def __init__(self, shown: Logger, stream: IO[str], stop: Callable[[], None]) -> None:
+        """Show records as before.
+
+        Args:
+            shown: the logger that writes to `stream`.
+            stream: the stream, which stays open.
+            stop: a function that asks training to save and stop.
+        """
+        self._shown, self._stream, self._stop = shown, stream, stop
+        self._is_read = True
+
+    def write(self, record: Record) -> None:
+        """Show a record, unless the reader is gone."""
+        if not self._is_read:
+            return
+        try:
+            self._shown.write(record)
+        except BrokenPipeError:
+            self._is_read = False
+            self._stop()
+            _discard(self._stream)
+            try:
+                print(CLOSED, file=sys.stderr, flush=True)
+            except BrokenPipeError:
+                _discard(sys.stderr)
+
+    def close(self) -> None:
+        """Close the other logger."""
+        self._shown.close()
+
+
+def _discard(stream: IO[str]) -> None:
+    """Discard what is still written to a stream without a reader, also when Python flushes it at its end."""
+    with suppress(OSError):  # a stream that is no file has nothing to discard
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -65,7 +65,8 @@ def train(
     """Train a model as configured, alone or as one of torchrun's processes.
 
     The run folder gets the resolved configuration, environment.json, metrics.jsonl, the tokenizer and
-    checkpoints. Ctrl-C or SIGTERM saves and ends the run after the current step. A run that has finished with
+    checkpoints. Ctrl-C or SIGTERM saves and ends the run after the current step, and so does a reader that
+    closes the output. A run that has finished with
     the same configuration is left as it is.
 
     Args:

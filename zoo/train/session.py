@@ -20,7 +20,7 @@ from zoo.train.diagnosis import Diagnosis
 from zoo.train.distributed import World
 from zoo.train.environment import describe
 from zoo.train.interrupt import Interrupt
-from zoo.train.lines import RecordLines, TrainingLines
+from zoo.train.lines import RecordLines, TrainingLines, WhileRead
 from zoo.train.loop import TrainingLoop
 from zoo.train.metrics import MetricsLog
 from zoo.train.progress import TrainingBar
@@ -109,7 +109,7 @@ def _session(
     spikes = SpikeControl(job.train.spikes, start.checkpoint, job.folder)
     world.on_main(lambda: _begin(job, start, world, claim, parts, console))
     bar = console if console and console.is_interactive and records is None else None
-    shown = _shown(job, start, console, records, parts) if bar is None else None
+    shown = _shown(job, start, console, records, parts, interrupt) if bar is None else None
     with (
         interrupt,  # until the last checkpoint is written
         Checkpoints(
@@ -133,7 +133,7 @@ def _session(
         plugins = "".join(f" --plugin {shlex.quote(source)}" for source in sources(job.config.plugins))
         console.print(
             f"Stopped{' and saved' if done else ''} at step {done} of {job.train.steps}. "
-            f"Go on with: zoo train {job.folder} --resume{plugins}"
+            f"Go on with: zoo train {shlex.quote(str(job.folder))} --resume{plugins}"
         )
     planned = job.train.steps if until is None else min(until, job.train.steps)
     early = done < planned or loop.owes_evaluation
@@ -141,14 +141,20 @@ def _session(
 
 
 def _shown(
-    job: Job, start: Start, console: Console | None, records: TextIO | None, parts: Parts
+    job: Job,
+    start: Start,
+    console: Console | None,
+    records: TextIO | None,
+    parts: Parts,
+    interrupt: Interrupt,
 ) -> Logger | None:
     """The logger that shows the records of a session without a progress bar; None: they are not shown."""
     if records is not None:
-        return RecordLines(records)
+        return WhileRead(RecordLines(records), records, interrupt.request)
     if console is None:
         return None
-    return TrainingLines(console, start.step, job.train.steps, parts.dataset.unit, parts.measure)
+    lines = TrainingLines(console, start.step, job.train.steps, parts.dataset.unit, parts.measure)
+    return WhileRead(lines, console.file, interrupt.request)
 
 
 def _begin(
