@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import signal
+from io import StringIO
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -12,9 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command_line import zoo as zoo_command
+from rich.console import Console
 from tiny_runs import assert_same, kill, of_kind, tiny, tiny_fields
 
 import zoo.train.step
+from zoo.ablate.run_metrics import read_run_metrics
 from zoo.checkpoint.model import find_checkpoint
 from zoo.checkpoint.safetensors import read_tensors
 from zoo.data.dataset import Batch
@@ -249,6 +253,40 @@ def test_a_loss_that_is_no_number_is_got_around(
     result = train(tiny(tmp_path, f"train.spikes.action={action}"))
     assert result.finished
     assert [r["action"] for r in of_kind(result.folder, "spike")] == ["skip", action]
+
+
+def test_a_number_that_is_not_finite_is_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON has no NaN; every reader of the lines copes with null."""
+    original, calls = zoo.train.step.Stepper.backward, [0]
+
+    def backward(self: Any, *args: Any) -> torch.Tensor:
+        calls[0] += 1
+        sums = original(self, *args)
+        if calls[0] == 5:
+            sums[0] = math.nan
+        return sums
+
+    monkeypatch.setattr(zoo.train.step.Stepper, "backward", backward)
+    lines, shown = StringIO(), StringIO()
+    settings = ("train.spikes={action: skip, window: 20}", "train.monitor_every=5", "train.loggers=[]")
+    config = tiny(tmp_path, *settings)
+    run = train(config, until=20, console=Console(file=shown)).folder
+    assert "loss not a number, lr" in shown.getvalue()
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    text = (run / "metrics.jsonl").read_text(encoding="utf-8")
+    records = [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
+    (fifth,) = (record for record in records if (record["kind"], record["step"]) == ("train", 5))
+    assert fifth["cross_entropy"] is None and fifth["loss"] is None
+    (run / "metrics.jsonl").write_text(text.replace("null", "NaN"), encoding="utf-8")  # an earlier version
+    assert train(config, resume=True, records=lines).finished
+    for written in (lines.getvalue(), (run / "metrics.jsonl").read_text(encoding="utf-8")):
+        assert [json.loads(line, parse_constant=refuse) for line in written.splitlines()]
+    assert math.isnan(read_run_metrics(run).training.values[4])
+    zoo_command("report", run, "--out", tmp_path / "page")
+    zoo_command("inspect", run)
 
 
 def test_it_ends_when_nothing_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,11 @@
 
 Every line has `kind` (size, train, validation, monitor, diagnose, spike) and `step`, the number of optimizer
 steps done; docs/run-folders.md lists the other keys. Values that a second run does not reproduce are under
-`timing`; all others are equal bit for bit.
+`timing`; all others are equal bit for bit. A number that is not finite is null.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from contextlib import ExitStack, closing
@@ -18,6 +17,7 @@ from typing import Self, TextIO
 from zoo.run.config import plain
 from zoo.run.job import Job
 from zoo.run.loggers import Logger
+from zoo.train.records import finite, json_line
 from zoo.train.spikecontrol import SpikeControl
 from zoo.train.start import Start
 from zoo.utils.atomic import explained, write_text
@@ -48,8 +48,9 @@ class MetricsLog:
 
     def __enter__(self) -> Self:
         if self._run is not None:
-            path, kept = self._run.metrics, self._earlier(self._run)
-            write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+            path = self._run.metrics
+            kept: list[Record] = finite(self._earlier(self._run))  # earlier versions wrote NaN
+            write_text(path, "".join(map(json_line, kept)))
             with ExitStack() as stack:
                 self._file = stack.enter_context(path.open("a", encoding="utf-8"))
                 if self._job is not None:
@@ -90,9 +91,9 @@ class MetricsLog:
             CheckpointError: The file cannot be written, for instance because the disk is full.
         """
         if self._file is not None:
-            record = {"kind": kind, "step": step, **values}
+            record: Record = finite({"kind": kind, "step": step, **values})
             with explained(Path(self._file.name)):
-                self._file.write(json.dumps(record) + "\n")
+                self._file.write(json_line(record))
                 self._file.flush()
             for logger in self._loggers:
                 logger.write(record)
