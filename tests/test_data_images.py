@@ -13,7 +13,7 @@ from PIL import Image
 from zoo.data.dataset import Batch, BatchSpec
 from zoo.data.images.augment import centre_crop, mirror, normalise, random_resized_crop, resize
 from zoo.data.images.dataset import ImageData, ImageDataset
-from zoo.data.images.digits import DigitsData
+from zoo.data.images.digits import DigitsData, DigitsDataset
 from zoo.data.images.files import open_image_files
 from zoo.models import GPTConfig, ResNetConfig
 from zoo.nn.loss import IGNORED
@@ -150,6 +150,16 @@ def test_the_fingerprint_knows_images_and_settings(folder: Path) -> None:
     assert images(folder, least_area=0.5).fingerprint != before
     (folder / "train/cat/2.png").rename(folder / "train/bee/new.png")
     assert images(folder).fingerprint != before
+
+
+@pytest.mark.parametrize(("share", "sizes"), [(0.9999, (1, 1796)), (0.0001, (1796, 1))])
+def test_both_sides_of_the_digits_have_an_image(share: float, sizes: tuple[int, int]) -> None:
+    pytest.importorskip("sklearn")
+    digits = DigitsDataset(share)
+    held_out = digits.validation_labels
+    assert held_out is not None
+    assert (len(digits.train_labels), len(held_out)) == sizes
+    assert torch.isfinite(digits.train_batch(BatchSpec(0, 0, 2))[0]).all()
 
 
 def test_digits() -> None:

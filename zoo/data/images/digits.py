@@ -53,7 +53,7 @@ class DigitsDataset(LabelledImages):
         """Load and split the images.
 
         Args:
-            validation: share of the images that is held out.
+            validation: share of the images that is held out; at least one image, and not the first one.
 
         Raises:
             DataError: Scikit-learn is not installed.
@@ -65,7 +65,8 @@ class DigitsDataset(LabelledImages):
         digits = load_digits()
         pixels = torch.from_numpy(digits.images).float().unsqueeze(1)
         labels = digits.target.astype(np.int64)
-        count = round(len(labels) * (1 - validation))
+        # As in `Split`, each side has an example at least.
+        count = min(max(round(len(labels) * (1 - validation)), 1), len(labels) - 1)
         train = pixels[:count]
         self._images = normalise(pixels, [train.mean().item()], [train.std().item()])
         self.train_labels, self.validation_labels = labels[:count], labels[count:]
