@@ -222,6 +222,7 @@ def test_pairs(tmp_path: Path) -> None:
         ((), "expected one of --text, --file and --score"),
         (("--text", "a", "--score", "x.tsv"), "expected one of --text, --file and --score"),
         (("--text", ""), "--text: empty; expected a text"),
+        (("--text", "a\udcff"), "--text: character 1 is not UTF-8; expected text"),
         (("--text", "a", "--pair", "b"), "--text: the model was trained on one text, no pair"),
         (("--file", "x.tsv", "--pair", "b"), "--pair has no effect without --text"),
         (("--text", "a", "--json"), "--json has no effect without --score"),

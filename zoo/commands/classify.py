@@ -30,6 +30,7 @@ from zoo.train.confusion import confusions
 from zoo.train.evaluate import Evaluation, classification_metrics
 from zoo.utils.device import find_device
 from zoo.utils.errors import DataError, ZooError, did_you_mean
+from zoo.utils.files import check_text
 from zoo.utils.progress import progress
 from zoo.utils.run_folder import RunFolder, Which, model_folder
 from zoo.utils.untyped import JsonObject
@@ -170,8 +171,8 @@ class TextClassifier:
         """The predictions for texts, in their order.
 
         Raises:
-            DataError: A text is empty, or is one of a pair although the model was trained on single texts, or
-                the other way round.
+            DataError: A text is empty or no UTF-8, or is one of a pair although the model was trained on
+                single texts, or the other way round.
         """
         for example in examples:
             self._check(example)
@@ -197,6 +198,8 @@ class TextClassifier:
         return Scores(str(file), len(part), part.n_truncated, evaluation)
 
     def _check(self, example: Example) -> None:
+        for text in (example.text, example.pair or ""):
+            check_text(text, example.place, DataError)
         if not example.text.strip() or (example.pair is not None and not example.pair.strip()):
             raise DataError(f"{example.place}: empty; expected a text")
         if self.pairs is not None and (example.pair is not None) != self.pairs:

@@ -20,6 +20,7 @@ from zoo.sampling import Sampling, TextStreamer, steps
 from zoo.utils.atomic import warned, write_text
 from zoo.utils.device import find_device
 from zoo.utils.errors import DataError, ZooError
+from zoo.utils.files import check_text
 from zoo.utils.run_folder import RunFolder
 
 
@@ -80,7 +81,7 @@ class TextGenerator:
         Raises:
             ZooError: The prompt or a stop string is empty, or a setting is out of range or without effect.
         """
-        _check_text(prompt)
+        check_text(prompt, "prompt", DataError)
         ids = self._prompting.encode(prompt, self._tokenizer)
         if not ids:
             raise DataError("prompt: empty; expected some text to continue")
@@ -117,7 +118,7 @@ class TextGenerator:
         if not messages or not messages[-1].content:
             raise DataError("prompt: empty; expected some text to answer")
         for message in messages:
-            _check_text(message.content)
+            check_text(message.content, "prompt", DataError)
         ids = prompting.encode_messages(messages, self._tokenizer)
         return self._write(ids, prompting, max_new_tokens, sampling, stop, count, show)
 
@@ -195,14 +196,6 @@ class TextGenerator:
         key, value = ("--max-new-tokens", added) if count == 1 else ("--num-return", count)
         device = next(self._model.parameters()).device
         require_memory(key, value, needed, f"{count} texts of up to {begun + added} tokens", device)
-
-
-def _check_text(text: str) -> None:
-    """Refuse a lone surrogate, by which a terminal represents bytes that are not UTF-8."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise DataError(f"prompt: character {error.start} is not UTF-8; expected text") from error
 
 
 def keep_sample(path: Path, text: str) -> None:

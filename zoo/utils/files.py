@@ -111,6 +111,23 @@ def decode(data: bytes, path: Path, mistake: Mistake) -> str:
         raise mistake(not_utf8(str(path), error.start, data[error.start])) from error
 
 
+def check_text(text: str, place: str, mistake: Mistake) -> None:
+    """Refuse a lone surrogate, by which a terminal represents bytes that are not UTF-8.
+
+    Args:
+        text: the text.
+        place: the origin of the text, for the message.
+        mistake: the class of the error.
+
+    Raises:
+        ZooError: The text has a lone surrogate; the class is `mistake`.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise mistake(f"{place}: character {error.start} is not UTF-8; expected text") from error
+
+
 def not_utf8(place: str, offset: int, byte: int) -> str:
     """The message about a byte that is not UTF-8."""
     return f"{place}: byte {offset} (0x{byte:02x}) is not UTF-8; convert the file to UTF-8 or leave it out"
