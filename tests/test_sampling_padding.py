@@ -25,6 +25,19 @@ MODELS: list[dict[str, Any]] = [
     {"source": "gpt2", "context": 32},
     {"source": "gpt-post"},
     {"source": "neox", "rope_fraction": 0.5},
+    *(
+        {
+            "source": "gpt",
+            "rope_scaling": {
+                "type": "longrope",
+                "short": [1.0, 1.0],
+                "long": [9.0, 90.0],
+                "context": context,
+                "factor": 4.0,
+            },
+        }
+        for context in (4, 22)  # between the lengths of the prompts, and those of their continuations
+    ),
 ]
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6], [7], [2, 7, 1], [5, 6, 7, 8, 9]]
 

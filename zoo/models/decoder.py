@@ -198,6 +198,8 @@ class Decoder(LanguageModel):
         if self.max_seq_len and isinstance(position, int) and position + time > self.max_seq_len:
             raise DataError(f"tokens: {position + time} of them, but there are {self.max_seq_len} positions")
         length: int | Tensor = cache.length if cache else time
+        if padding is not None:
+            length = length - padding[:, None]
         if documents is None:
             where = positions(position, time, tokens.device, padding)
         else:

@@ -214,7 +214,7 @@ class LanguageModel(Model):
 
         Args:
             prompt: (batch, time) int64 on the model's device, time >= 1.
-            max_new_tokens: largest number of tokens to add to each.
+            max_new_tokens: largest number of tokens to add to each; the model does not read the last one.
             mask: (batch, time) bool, False where the prompt is padded; None: there is no padding.
             start_id: the token that every answer starts with, for a model that writes answers.
             multiple_of: the room of the cache is rounded up to a multiple of this number.
@@ -233,10 +233,10 @@ class LanguageModel(Model):
             raise ZooError(
                 f"generate: {name} does not support padding; expected prompts of one length, without a mask"
             )
-        length = self.check_length(prompt.shape[1] + max_new_tokens)
+        read_tokens = self.check_length(prompt.shape[1] + max_new_tokens) - 1
         padding = None if mask is None else left_padding(mask, prompt)
         cache = self.cache(
-            len(prompt), length, device=prompt.device, padding=padding, multiple_of=multiple_of
+            len(prompt), read_tokens, device=prompt.device, padding=padding, multiple_of=multiple_of
         )
 
         def read(tokens: Tensor) -> Tensor:

@@ -64,8 +64,8 @@ class KVCache:
     Attributes:
         layers: one `LayerCache` for each layer.
         position: number of tokens stored; the model advances it. A tensor after `fix_shapes`.
-        length: largest number of tokens of the sequences, by which RoPE may choose its frequencies. A tensor
-            after `fix_shapes`.
+        length: largest number of tokens of the sequences, padding included, by which RoPE may choose its
+            frequencies. A tensor after `fix_shapes`.
         capacity: number of tokens for which there is room, at least `length`.
         padding: (batch,) int64, number of padding tokens in front of each text; None: there is no padding.
     """

@@ -125,7 +125,7 @@ def steps(
     generator = torch.Generator(device).manual_seed(sampling.seed)
     prompt, mask = prompt.to(device), None if mask is None else mask.to(device)
     penalise = None if sampling.repetition_penalty is None else Repetition(sampling.repetition_penalty)
-    continued = prompt.shape[1] if start_id is None else 0
+    continued = prompt.shape[1] - 1 if start_id is None else 0  # the last token is not read
     capacity = rounded_up(continued + max_new_tokens, CAPACITY_MULTIPLE)
     past = step_count(model, prompt, capacity, start_id is not None, mask is not None)
     ends = () if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
