@@ -58,7 +58,7 @@ FILES = [
         r"^\S*f.yaml:1: transfer.alignment: value 1.2: "
         r"expected a number less than or equal to 1 or 'measured', 'full' or 'none'$",
     ),
-    ("name: a/b", r"f.yaml:1: name: value 'a/b': String should match"),
+    ("name: a/b", r"f.yaml:1: name: value 'a/b': expected letters, digits, '_', '\.' and '-', begin"),
     ("name: 3", r"f.yaml:1: name: value 3: expected a string"),
     (
         "optimizer: {type: adamw, lr: 1}\neta_overrides: [{role: bias, eta: 1}]",
@@ -121,6 +121,16 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
         load_config(file)
+
+
+def test_the_name_of_a_file_that_is_no_name(tmp_path: Path) -> None:
+    """The message says where the name comes from; a name of its own is enough."""
+    file = tmp_path / "my conf.yaml"
+    file.write_text("seed: 1\n", encoding="utf-8")
+    place = r"my conf\.yaml \(the name of the file, as it has no key `name`\)"
+    with pytest.raises(ConfigError, match=rf"{place}: name: value 'my conf': expected letters"):
+        load_config(file)
+    assert load_config(file, ["name=mine"]).name == "mine"
 
 
 OVERRIDES = [

@@ -12,7 +12,7 @@ from zoo.ablate.scale.looks import FIRST_LOOK, MOST_LOOKS
 from zoo.ablate.scale.tuning import equal_steps
 from zoo.ablate.scale_config import Scale
 from zoo.ablate.scoring import TaskSettings
-from zoo.config.messages import describe_all
+from zoo.config.messages import NAME, describe_all
 from zoo.config.registry import Config
 from zoo.config.schema import for_editors
 from zoo.config.yaml import Located
@@ -218,9 +218,7 @@ class SweepConfig(Config):
     Fields of type `Json` hold parts of configurations, which are checked after they were merged.
     """
 
-    name: str = Field(
-        pattern=r"^\w[\w.-]*$", description="name of the sweep's folder; default: the name of the file"
-    )
+    name: str = Field(pattern=NAME, description="name of the sweep's folder; default: the name of the file")
     description: str | None = Field(
         None, description="the question that the sweep asks, in your words; reports print it"
     )

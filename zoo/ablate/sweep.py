@@ -20,7 +20,7 @@ from zoo.ablate.scoring import TaskScoring, TaskSettings
 from zoo.ablate.tokenizers import mixed_tokenizers, tokenizers_of
 from zoo.ablate.tuning import grid_points
 from zoo.ablate.variants import SweepVariant, build_variants, require_different_runs
-from zoo.config.compose import extend, find_config, merge, parse_overrides, read_config
+from zoo.config.compose import extend, find_config, merge, name_of_file, parse_overrides, read_config
 from zoo.config.inputs import folder_of, from_current_folder
 from zoo.config.yaml import Located
 from zoo.run.config import RunConfig, plain
@@ -147,7 +147,7 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
         ConfigError: The file has problems; the message lists all of them, one per line.
     """
     problems: list[str] = []
-    content = merge(Located.of({"name": file.stem}, str(file)), read_config(file, problems))
+    content = merge(name_of_file(file), read_config(file, problems))
     config = validate_sweep(content, problems)
     if config is None or problems:
         raise ConfigError("\n".join(problems))

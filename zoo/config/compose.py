@@ -82,7 +82,13 @@ def read_named(file: Path, problems: list[str]) -> Located:
     given = read_config(file, problems)
     if isinstance(given.value, dict) and "name" in given.value:
         return given
-    return merge(Located.of({"name": file.stem}, str(file)), given)
+    return merge(name_of_file(file), given)
+
+
+def name_of_file(file: Path) -> Located:
+    """A mapping with the name of a file as its `name`, for a file without this key."""
+    place = f"{file} (the name of the file, as it has no key `name`)"
+    return Located({"name": Located(file.stem, place)}, str(file))
 
 
 def read_config(

@@ -22,6 +22,10 @@ PLAIN_WORDS = {
     r"^(?=greater than|less than)": "a number ",
 }
 """Regular expressions of pydantic's phrases, and the terms of YAML that replace them."""
+NAME = r"^\w[\w.-]*$"
+"""The pattern of names of runs and sweeps, which are the names of their folders."""
+PATTERNS = {NAME: "letters, digits, '_', '.' and '-', beginning with one of the first three"}
+"""Patterns of texts, in words."""
 LONGEST_VALUE = 60
 EXPECTED = ": expected "
 KEY = re.compile(r"(?P<keys>\w+(\.\w+)*)(\[(?P<index>\d+)\])?(?=:?\s)")
@@ -129,6 +133,9 @@ def _explanation(error: ErrorDetails, path: Path, classes: list[type[Config]], r
         return f"no `type`; expected one of {', '.join(sorted(types))}"
     if kind in NOT_A_MAPPING and types:
         return f"value {_display(value)}: expected a `type` ({', '.join(sorted(types))}) and its fields"
+    if kind == "string_pattern_mismatch":
+        form = PATTERNS.get(context["pattern"], f"a text of the pattern {context['pattern']}")
+        return f"value {_display(value)}: expected {form}"
     message = error["msg"].removeprefix("Value error, ")
     if message.startswith("Input should be "):
         expected = message.removeprefix("Input should be ")

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from zoo.config.compose import FROM, PLUGINS, extend, find_config, merge, parse_overrides, read_named
 from zoo.config.inputs import READS_FILES, from_current_folder, key_of, looked_in
-from zoo.config.messages import describe_all, is_written
+from zoo.config.messages import NAME, describe_all, is_written
 from zoo.config.plugins import CLASS_PATH, PluginRecord, adapted, load_installed, records_of
 from zoo.config.registry import (
     CONSTRAINTS,
@@ -77,7 +77,7 @@ class RunConfig(Config):
 
     name: str = Field(
         "run",
-        pattern=r"^\w[\w.-]*$",
+        pattern=NAME,
         description="name of the run folder; default: the name of the file",
     )
     description: str | None = Field(None, description="what the run is for, in your words; reports print it")
