@@ -184,8 +184,12 @@ def test_newton_schulz_gives_singular_values_near_one_and_keeps_the_directions(
 
 
 def test_muon_refuses_vectors() -> None:
-    with pytest.raises(ConfigError, match=r"Muon: shape \(3,\), expected a matrix"):
+    with pytest.raises(ConfigError, match=r"Muon: parameter group 0: shape \(3,\), expected a matrix"):
         Muon([nn.Parameter(torch.zeros(3))], lr=0.1)
+    muon = Muon([nn.Parameter(torch.eye(3))], lr=0.1)
+    with pytest.raises(ConfigError, match=r"Muon: parameter group 1: shape \(4,\), expected a matrix"):
+        muon.add_param_group({"params": [nn.Parameter(torch.zeros(4))]})
+    assert len(muon.param_groups) == 1
 
 
 @pytest.mark.parametrize("optimizer", [Adafactor, Muon])

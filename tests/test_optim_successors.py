@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from zoo import build_model, build_optimizer
 from zoo.optim import blocks
+from zoo.optim.adafactor import Adafactor
 from zoo.optim.ademamix import AdEMAMix
 from zoo.optim.cautious_adamw import CautiousAdamW
 from zoo.optim.fixed_norm import keep_norms
@@ -362,6 +363,56 @@ def test_schedule_free_by_hand_needs_an_interpolation() -> None:
     """x = y + (1 - 1 / beta1) (z - y) divides by it; it failed at the first evaluation."""
     with pytest.raises(ConfigError, match=r"betas is \(0\.0, 0\.999\); expected a first one in \(0, 1\)"):
         ScheduleFreeAdamW([nn.Parameter(torch.ones(2))], betas=(0.0, 0.999))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (Lion, {"lr": -1.0}, r"Lion: parameter group 0: lr is -1\.0, expected a finite number >= 0"),
+        (Lion, {"betas": (0.9,)}, r"betas is \(0\.9,\), expected two numbers in \[0, 1\)"),
+        (AdEMAMix, {"betas": (1.0, 0.9, 0.9)}, r"betas is \(1\.0, .*, expected three numbers in \[0, 1\)"),
+        (AdEMAMix, {"alpha_warmup": -1}, r"alpha_warmup is -1, expected a finite number >= 0, or None"),
+        (CautiousAdamW, {"eps": math.nan}, r"eps is nan, expected a finite number >= 0"),
+        (Prodigy, {"betas": (0.9, 1.5)}, r"betas is \(0\.9, 1\.5\), expected two numbers in \[0, 1\)"),
+        (Prodigy, {"d0": 0.0}, r"d0 is 0\.0, expected a finite number > 0"),
+        (SOAP, {"precondition_frequency": 0}, r"precondition_frequency is 0, expected a whole number > 0"),
+        (SOAP, {"precondition_frequency": 2.5}, r"frequency is 2\.5, expected a whole number > 0"),
+        (MARS, {"gamma": -0.1}, r"gamma is -0\.1, expected a finite number >= 0"),
+        (Adafactor, {"lr": 0.1, "decay": 0}, r"decay is 0, expected a finite number > 0"),
+        (ScheduleFreeAdamW, {"weight_decay": True}, r"weight_decay is True, expected a finite number >= 0"),
+        (Muon, {"lr": 0.1, "adjust": "foo"}, r"adjust is 'foo', expected 'match_adam' or 'shape' or 'spec"),
+        (Muon, {"lr": 0.1, "coefficients": "jordan"}, r"coefficients is 'jordan', expected 'newton_schulz'"),
+        (
+            NorMuon,
+            {"beta2": 1.0},
+            r"NorMuon: parameter group 0: beta2 is 1\.0, expected a number in \[0, 1\)",
+        ),
+    ],
+)
+def test_values_out_of_range_are_refused_by_hand(kind: Any, options: dict[str, Any], message: str) -> None:
+    """They were accepted, and are also those of a group, whatever added it."""
+    with pytest.raises(ConfigError, match=message):
+        kind([nn.Parameter(torch.eye(2))], **options)
+    optimizer = kind([nn.Parameter(torch.eye(2))], **({"lr": 0.1} if "lr" in options else {}))
+    with pytest.raises(ConfigError, match=message.replace("group 0", "group 1")):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.eye(2))], **options})
+    assert len(optimizer.param_groups) == 1
+
+
+@pytest.mark.parametrize("kind", [Muon, NorMuon])
+def test_an_option_that_does_not_exist_is_refused(kind: Any) -> None:
+    """It was taken for one of a subclass."""
+    with pytest.raises(TypeError, match="weight_decy"):
+        kind([nn.Parameter(torch.eye(2))], lr=0.1, weight_decy=0.1)
+
+
+def test_what_ranges_admit() -> None:
+    """Numbers of any kind but booleans, and what means that there is no bound."""
+    for rate in (0, 0.0, np.float32(0.1), torch.tensor(0.1)):
+        Lion([nn.Parameter(torch.eye(2))], lr=rate)  # type: ignore[arg-type]  # as torch's optimizers do
+    Adafactor([nn.Parameter(torch.eye(2))], lr=0.1, clip_threshold=math.inf)
+    Prodigy([nn.Parameter(torch.eye(2))], growth_rate=math.inf)
+    AdEMAMix([nn.Parameter(torch.eye(2))], alpha_warmup=None, beta3_warmup=3)
 
 
 def test_a_schedule_around_schedule_free_is_refused() -> None:

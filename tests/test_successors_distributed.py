@@ -34,7 +34,7 @@ CASES: list[dict[str, Any]] = [
     {"type": "normuon", "split_heads": True},
 ]
 
-REFUSED = {"soap": "SOAP: sharded parameters"}
+REFUSED = {"soap": "SOAP: parameter group 0: sharded parameters"}
 """What cannot be sharded, and the beginning of what it says."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import torch
@@ -16,6 +17,7 @@ from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.gate import kept_where, left_out
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.param_group import ParamGroup
+from zoo.optim.ranges import NOT_NEGATIVE, POSITIVE
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import batches, slot_dtype
 from zoo.utils.sharded import local, sum_over_ranks
@@ -51,6 +53,14 @@ class Adafactor(ZooOptimizer):
 
     is_gated: ClassVar[bool] = True
 
+    valid: ClassVar = {
+        "lr": NOT_NEGATIVE,
+        "decay": POSITIVE,
+        "clip_threshold": replace(POSITIVE, expected="a number > 0", others=(math.inf,)),
+        "eps": NOT_NEGATIVE,
+        "eps_scale": NOT_NEGATIVE,
+    }
+
     def __init__(
         self,
         params: ParamsT,
@@ -74,6 +84,9 @@ class Adafactor(ZooOptimizer):
             eps_scale: A lower bound of the parameter's root mean square.
             relative_step: Whether the learning rate is at most 1 / sqrt(t).
             scale_parameter: Whether the learning rate is multiplied by the parameter's root mean square.
+
+        Raises:
+            ConfigError: A value is out of range.
         """
         defaults = {
             "lr": lr,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
@@ -18,10 +19,12 @@ from zoo.optim.gate import left_out
 from zoo.optim.moments import adam_step, advance_moments
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
+from zoo.optim.ranges import NOT_NEGATIVE, TWO_DECAYS
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
 
+WARMUP = replace(NOT_NEGATIVE, expected=f"{NOT_NEGATIVE.expected}, or None", others=(None,))
 SLOTS = ("exp_avg_fast", "exp_avg_slow", "exp_avg_sq")
 
 
@@ -41,6 +44,16 @@ class AdEMAMix(CountingOptimizer):
     """
 
     is_gated: ClassVar[bool] = True
+
+    valid: ClassVar = {
+        "lr": NOT_NEGATIVE,
+        "betas": replace(TWO_DECAYS, expected="three numbers in [0, 1)", count=3),
+        "alpha": NOT_NEGATIVE,
+        "eps": NOT_NEGATIVE,
+        "weight_decay": NOT_NEGATIVE,
+        "alpha_warmup": WARMUP,
+        "beta3_warmup": WARMUP,
+    }
 
     def __init__(
         self,
@@ -65,6 +78,9 @@ class AdEMAMix(CountingOptimizer):
             weight_decay: decoupled weight decay, times lr.
             alpha_warmup: steps over which `alpha` rises, for the authors all steps of the run; None: 0.
             beta3_warmup: steps over which the decay of the slow average rises; None: 0.
+
+        Raises:
+            ConfigError: A value is out of range.
         """
         defaults = {
             "lr": lr,

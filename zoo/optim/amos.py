@@ -200,16 +200,14 @@ class Amos(ZooOptimizer):
         Raises:
             ConfigError: The group is not valid, see the constructor.
         """
-        place = f"parameter group {len(self.param_groups)}"
-        check_keys(param_group, place)
+        check_keys(param_group, self.next_place)
         super().add_param_group(param_group)
-        try:
-            check_group(self.param_groups[-1], place)
-        except ConfigError:
-            self.param_groups.pop()
-            raise
         if self.param_groups[-1]["clip_value"] == BY_TARGETS:
             self.param_groups[-1].setdefault("targets", None)
+
+    def check(self, group: ParamGroup, place: str) -> None:
+        """Check a group, see `check_group`."""
+        check_group(group, place)
 
     @property
     def is_gated(self) -> bool:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import logging
-import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from torch import Tensor
 
 from zoo.kernels.amos import BusyError
 from zoo.optim.amos_fused import check_fused
 from zoo.optim.param_group import ParamGroup
+from zoo.optim.ranges import DECAY, NOT_NEGATIVE, POSITIVE, check_ranges
 from zoo.utils.errors import ConfigError
 
 log = logging.getLogger("zoo")
@@ -32,17 +33,17 @@ RESEMBLANCE = 0.75
 """Ratio of `difflib` from which on an unknown key is taken for a misspelt option."""
 
 RANGES = {
-    "lr": (0, math.inf, "a finite number >= 0"),
-    "eta": (0, math.inf, "a finite number > 0"),
-    "beta": (0, 1, "a number in [0, 1)"),
-    "momentum": (0, 1, "a number in [0, 1), or None"),
-    "clip_value": (0, math.inf, "a finite number > 0, 'by targets', or None"),
-    "extra_l2": (0, math.inf, "a finite number >= 0"),
-    "c_coef": (0, math.inf, "a finite number >= 0"),
-    "d_coef": (0, math.inf, "a finite number >= 0"),
+    "lr": NOT_NEGATIVE,
+    "eta": POSITIVE,
+    "beta": DECAY,
+    "momentum": replace(DECAY, expected=f"{DECAY.expected}, or None", others=(None,)),
+    "clip_value": replace(
+        POSITIVE, expected=f"{POSITIVE.expected}, '{BY_TARGETS}', or None", others=(None, BY_TARGETS)
+    ),
+    "extra_l2": NOT_NEGATIVE,
+    "c_coef": NOT_NEGATIVE,
+    "d_coef": NOT_NEGATIVE,
 }
-OPTIONAL = ("momentum", "clip_value")
-POSITIVE = ("eta", "clip_value")
 
 
 def check_keys(group: Mapping[str, object], place: str) -> None:
@@ -83,13 +84,7 @@ def check_group(group: ParamGroup, place: str) -> None:
         ConfigError: A value is out of range or of the wrong type, a parameter lacks a dimension of `reduce`
             or has no floating point dtype, or `fused` is impossible.
     """
-    for key, (low, high, expected) in RANGES.items():
-        value = group[key]
-        if (value is None and key in OPTIONAL) or (key == "clip_value" and value == BY_TARGETS):
-            continue
-        is_number = isinstance(value, int | float | Tensor) and not isinstance(value, bool)
-        if not is_number or not low <= float(value) < high or (key in POSITIVE and value == 0):
-            raise ConfigError(f"{place}: {key} is {value!r}, expected {expected}")
+    check_ranges(group, RANGES, place)
     for key, allowed in (("maximize", ()), ("foreach", (None,)), ("fused", ())):
         if not isinstance(group[key], bool) and group[key] not in allowed:
             raise ConfigError(f"{place}: {key} is {group[key]!r}, expected True or False")

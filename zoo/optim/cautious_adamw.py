@@ -14,6 +14,7 @@ from zoo.optim.gate import left_out
 from zoo.optim.moments import adam_step, advance_moments, decay_weights
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
+from zoo.optim.ranges import NOT_NEGATIVE, TWO_DECAYS
 from zoo.optim.sharding import complete, totals
 
 SLOTS = ("exp_avg", "exp_avg_sq")
@@ -28,6 +29,13 @@ class CautiousAdamW(CountingOptimizer):
     """
 
     is_gated: ClassVar[bool] = True
+
+    valid: ClassVar = {
+        "lr": NOT_NEGATIVE,
+        "betas": TWO_DECAYS,
+        "eps": NOT_NEGATIVE,
+        "weight_decay": NOT_NEGATIVE,
+    }
 
     def __init__(
         self,
@@ -45,6 +53,9 @@ class CautiousAdamW(CountingOptimizer):
             betas: decays of the two averages.
             eps: added to the root of the second moment.
             weight_decay: decoupled weight decay, times lr.
+
+        Raises:
+            ConfigError: A value is out of range.
         """
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 

@@ -18,6 +18,7 @@ from zoo.optim.gate import left_out
 from zoo.optim.moments import decay_weights
 from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
+from zoo.optim.ranges import NOT_NEGATIVE, TWO_DECAYS
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
 
@@ -39,6 +40,12 @@ class Lion(ZooOptimizer):
 
     is_gated: ClassVar[bool] = True
 
+    valid: ClassVar = {
+        "lr": NOT_NEGATIVE,
+        "betas": TWO_DECAYS,
+        "weight_decay": NOT_NEGATIVE,
+    }
+
     def __init__(
         self,
         params: ParamsT,
@@ -56,6 +63,9 @@ class Lion(ZooOptimizer):
             betas: share of the average in the update, and decay of the average.
             weight_decay: decoupled weight decay, times lr.
             cautious: leave out entries that point against the gradient.
+
+        Raises:
+            ConfigError: A value is out of range.
         """
         defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "cautious": cautious}
         super().__init__(params, defaults)

@@ -19,6 +19,7 @@ from zoo.optim.gate import left_out
 from zoo.optim.moments import adam_step, advance_moments
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
+from zoo.optim.ranges import NOT_NEGATIVE, TWO_DECAYS
 from zoo.optim.sharding import complete, totals
 from zoo.spec import ParamSpec, Role
 
@@ -41,6 +42,17 @@ class MARS(CountingOptimizer):
     """
 
     is_gated: ClassVar[bool] = True
+
+    valid: ClassVar = {
+        "lr": NOT_NEGATIVE,
+        "betas": TWO_DECAYS,
+        "eps": NOT_NEGATIVE,
+        "weight_decay": NOT_NEGATIVE,
+        "gamma": NOT_NEGATIVE,
+        "betas_1d": TWO_DECAYS,
+        "weight_decay_1d": NOT_NEGATIVE,
+        "factor_1d": NOT_NEGATIVE,
+    }
 
     def __init__(
         self,
@@ -67,6 +79,9 @@ class MARS(CountingOptimizer):
             lr_1d: learning rate of all other parameters; its ratio to `lr` stays constant.
             betas_1d: decays of the averages of all other parameters.
             weight_decay_1d: weight decay of all other parameters.
+
+        Raises:
+            ConfigError: A value is out of range.
         """
         defaults = {
             "lr": lr,

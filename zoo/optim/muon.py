@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
 
 import torch
 from pydantic import BeforeValidator, Field, model_validator
@@ -27,6 +28,7 @@ from zoo.optim.moments import decay_weights
 from zoo.optim.newton_schulz import Coefficients, orthogonal
 from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
+from zoo.optim.ranges import COUNT, DECAY, NOT_NEGATIVE, Words
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import batches, slot_dtype
 from zoo.optim.spread import with_whole
@@ -71,6 +73,15 @@ class Muon(ZooOptimizer):
 
     is_gated: ClassVar[bool] = True
 
+    valid: ClassVar = {
+        "lr": NOT_NEGATIVE,
+        "momentum": DECAY,
+        "weight_decay": NOT_NEGATIVE,
+        "ns_steps": COUNT,
+        "adjust": Words(get_args(UpdateFactor)),
+        "coefficients": Words(get_args(Coefficients)),
+    }
+
     def __init__(
         self,
         params: ParamsT,
@@ -85,7 +96,7 @@ class Muon(ZooOptimizer):
         cautious: bool = False,
         layout: MatrixLayout = MATRIX,
         dtype: torch.dtype = torch.bfloat16,
-        **more: float,
+        further: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         """All arguments but `params` are defaults that a group may override.
 
@@ -102,10 +113,10 @@ class Muon(ZooOptimizer):
             cautious: Whether entries that point against the gradient are left out.
             layout: The matrices that the parameters of a group consist of.
             dtype: The precision of the Newton-Schulz iteration.
-            **more: The settings that a subclass adds.
+            further: The defaults that a subclass adds.
 
         Raises:
-            ConfigError: A parameter has fewer than two dimensions.
+            ConfigError: A value is out of range, or a parameter has fewer than two dimensions.
         """
         defaults = {
             "lr": lr,
@@ -118,19 +129,21 @@ class Muon(ZooOptimizer):
             "cautious": cautious,
             **plain(layout),
             "dtype": dtype,
-            **more,
+            **further,
         }
         super().__init__(params, defaults)
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.dim() < 2:
-                    name, shape = type(self).__name__, tuple(parameter.shape)
-                    raise ConfigError(f"{name}: shape {shape}, expected a matrix")
 
     def add_param_group(self, param_group: ParamGroup) -> None:
         """Add a group, whose `layout` is kept as plain values."""
         _with_plain_layout(param_group)
         super().add_param_group(param_group)
+
+    def check(self, group: ParamGroup, place: str) -> None:
+        """Check a group, whose parameters have to be matrices."""
+        super().check(group, place)
+        for parameter in group["params"]:
+            if parameter.dim() < 2:
+                raise ConfigError(f"{place}: shape {tuple(parameter.shape)}, expected a matrix")
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Restore a pickled or saved state; that of zoo 0.2 has a `layout` in its groups."""

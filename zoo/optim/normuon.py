@@ -18,6 +18,7 @@ from zoo.optim.matrices import is_hidden, layout_of
 from zoo.optim.muon import Muon, OrthogonalConfig, Rest, UpdateFactor
 from zoo.optim.newton_schulz import orthogonal
 from zoo.optim.param_group import ParamGroup
+from zoo.optim.ranges import DECAY
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
 from zoo.utils.sharded import is_sharded, local, own_slices, sum_over_ranks
@@ -41,6 +42,8 @@ class NorMuon(Muon):
     rows. With split heads that divide the rows, each head keeps its norm.
     """
 
+    valid: ClassVar = {**Muon.valid, "beta2": DECAY}
+
     def __init__(
         self,
         params: ParamsT,
@@ -59,9 +62,9 @@ class NorMuon(Muon):
             **options: the other arguments of `Muon`.
 
         Raises:
-            ConfigError: A parameter has fewer than two dimensions.
+            ConfigError: A value is out of range, or a parameter has fewer than two dimensions.
         """
-        super().__init__(params, lr, adjust=adjust, beta2=beta2, **options)
+        super().__init__(params, lr, adjust=adjust, further={"beta2": beta2}, **options)
 
     def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """A running average of the gradient, and one number per row."""

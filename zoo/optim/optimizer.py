@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, ItemsView, Sequence
-from typing import overload
+from collections.abc import Callable, ItemsView, Mapping, Sequence
+from typing import ClassVar, overload
 
 import torch
 from torch import Tensor
@@ -12,13 +12,52 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import StateDict
 
 from zoo.optim.param_group import ParamGroup
+from zoo.optim.ranges import Valid, check_ranges
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import initial_slots, slot_dtype
+from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import local
 
 
 class SteppingOptimizer(Optimizer):
-    """A torch optimizer whose subclasses define the update of all parameters."""
+    """A torch optimizer whose subclasses define the update of all parameters.
+
+    Attributes:
+        valid: The valid values of a group's options.
+    """
+
+    valid: ClassVar[Mapping[str, Valid]] = {}
+
+    def add_param_group(self, param_group: ParamGroup) -> None:
+        """Add a group, which the constructor does for each.
+
+        Raises:
+            ConfigError: The group is not valid. It is not added then.
+        """
+        place = self.next_place
+        super().add_param_group(param_group)
+        try:
+            self.check(self.param_groups[-1], place)
+        except ConfigError:
+            self.param_groups.pop()
+            raise
+
+    @property
+    def next_place(self) -> str:
+        """The name in messages of the group that is added next."""
+        return f"{type(self).__name__}: parameter group {len(self.param_groups)}"
+
+    def check(self, group: ParamGroup, place: str) -> None:
+        """Check a complete group.
+
+        Args:
+            group: The group, with the defaults.
+            place: Its name in messages.
+
+        Raises:
+            ConfigError: The group is not valid.
+        """
+        check_ranges(group, self.valid, place)
 
     def update(self) -> None:
         """Update every parameter that has a gradient; called with gradients disabled."""

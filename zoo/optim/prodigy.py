@@ -18,6 +18,7 @@ from zoo.optim.blocks import blocks, changed_blocks
 from zoo.optim.gate import left_out
 from zoo.optim.optimizer import SteppingOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
+from zoo.optim.ranges import DECAY, NOT_NEGATIVE, POSITIVE, TWO_DECAYS
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
@@ -45,6 +46,16 @@ class Prodigy(SteppingOptimizer):
     """
 
     is_gated: ClassVar[bool] = True
+
+    valid: ClassVar = {
+        "lr": NOT_NEGATIVE,
+        "betas": TWO_DECAYS,
+        "beta3": DECAY,
+        "eps": NOT_NEGATIVE,
+        "weight_decay": NOT_NEGATIVE,
+        "d0": POSITIVE,
+        "d_coef": POSITIVE,
+    }
 
     def __init__(
         self,
@@ -75,6 +86,9 @@ class Prodigy(SteppingOptimizer):
             growth_rate: largest factor by which the estimate grows in a step; None: any.
             bias_correction: correct the averages' bias as Adam does.
             safeguard_warmup: leave the learning rate out of `s`, which keeps a warm-up from inflating d.
+
+        Raises:
+            ConfigError: A value is out of range.
         """
         defaults = {
             "lr": lr,

@@ -17,6 +17,7 @@ from zoo.optim.blocks import changed_blocks
 from zoo.optim.gate import left_out
 from zoo.optim.optimizer import SteppingOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
+from zoo.optim.ranges import NOT_NEGATIVE, TWO_DECAYS
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
@@ -44,6 +45,16 @@ class ScheduleFreeAdamW(SteppingOptimizer):
 
     is_gated: ClassVar[bool] = True
 
+    valid: ClassVar = {
+        "lr": NOT_NEGATIVE,
+        "betas": TWO_DECAYS,
+        "eps": NOT_NEGATIVE,
+        "weight_decay": NOT_NEGATIVE,
+        "warmup_steps": NOT_NEGATIVE,
+        "r": NOT_NEGATIVE,
+        "weight_lr_power": NOT_NEGATIVE,
+    }
+
     def __init__(
         self,
         params: ParamsT,
@@ -69,7 +80,7 @@ class ScheduleFreeAdamW(SteppingOptimizer):
             weight_lr_power: exponent of the largest learning rate in the average's weights.
 
         Raises:
-            ConfigError: The first of `betas` is not between 0 and 1; x would not follow from y and z.
+            ConfigError: A value is out of range, or the first of `betas` is 0.
         """
         defaults = {
             "lr": lr,
@@ -85,11 +96,12 @@ class ScheduleFreeAdamW(SteppingOptimizer):
             "training": True,
         }
         super().__init__(params, defaults)
-        for group in self.param_groups:
-            if not 0 < group["betas"][0] < 1:
-                raise ConfigError(
-                    f"ScheduleFreeAdamW: betas is {group['betas']}; expected a first one in (0, 1)"
-                )
+
+    def check(self, group: ParamGroup, place: str) -> None:
+        """Check a group; without an interpolation, x would not follow from y and z."""
+        super().check(group, place)
+        if not group["betas"][0]:
+            raise ConfigError(f"{place}: betas is {group['betas']}; expected a first one in (0, 1)")
 
     def update(self) -> None:
         """Move every parameter that has a gradient.

@@ -20,6 +20,7 @@ from zoo.optim.gate import kept_where, left_out
 from zoo.optim.moments import advance_moments
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.param_group import ParamGroup
+from zoo.optim.ranges import COUNT, DECAY, NOT_NEGATIVE, TWO_DECAYS
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import is_sharded
@@ -54,6 +55,15 @@ class SOAP(ZooOptimizer):
 
     is_gated: ClassVar[bool] = True
 
+    valid: ClassVar = {
+        "lr": NOT_NEGATIVE,
+        "betas": TWO_DECAYS,
+        "shampoo_beta": DECAY,
+        "eps": NOT_NEGATIVE,
+        "weight_decay": NOT_NEGATIVE,
+        "precondition_frequency": COUNT,
+    }
+
     def __init__(
         self,
         params: ParamsT,
@@ -78,7 +88,7 @@ class SOAP(ZooOptimizer):
             max_precond_dim: the longest side that gets a basis.
 
         Raises:
-            ConfigError: A parameter is sharded.
+            ConfigError: A value is out of range, or a parameter is sharded.
         """
         defaults = {
             "lr": lr,
@@ -90,9 +100,13 @@ class SOAP(ZooOptimizer):
             "max_precond_dim": max_precond_dim,
         }
         super().__init__(params, defaults)
-        if any(is_sharded(p) for group in self.param_groups for p in group["params"]):
+
+    def check(self, group: ParamGroup, place: str) -> None:
+        """Check a group, whose parameters may not be sharded."""
+        super().check(group, place)
+        if any(map(is_sharded, group["params"])):
             raise ConfigError(
-                "SOAP: sharded parameters; expected whole ones, since its bases are of whole sides"
+                f"{place}: sharded parameters; expected whole ones, since the bases are of whole sides"
             )
 
     def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:

@@ -1,0 +1,93 @@
+"""The values that are valid for the options of a parameter group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Protocol
+
+from torch import Tensor
+
+from zoo.optim.param_group import ParamGroup
+from zoo.utils.errors import ConfigError
+
+
+class Valid(Protocol):
+    """The valid values of an option."""
+
+    @property
+    def expected(self) -> str:
+        """The words for the values in an error message."""
+
+    def __contains__(self, value: object) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from 0 up to a bound that is excluded.
+
+    Attributes:
+        expected: The words for the values in an error message.
+        high: The upper bound.
+        without_zero: Whether 0 is excluded as well.
+        whole: Whether fractions are excluded.
+        others: Further values that are valid.
+        count: How many numbers a value consists of; None: a value is a number.
+    """
+
+    expected: str
+    high: float = math.inf
+    without_zero: bool = False
+    whole: bool = False
+    others: tuple[object, ...] = ()
+    count: int | None = None
+
+    def __contains__(self, value: object) -> bool:
+        if self.count is None:
+            return value in self.others or self._has(value)
+        return isinstance(value, tuple | list) and len(value) == self.count and all(map(self._has, value))
+
+    def _has(self, value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real | Tensor):
+            return False
+        return 0 <= float(value) < self.high and not (self.without_zero and value == 0)
+
+
+@dataclass(frozen=True)
+class Words:
+    """Some words."""
+
+    words: tuple[str, ...]
+
+    @property
+    def expected(self) -> str:
+        """The words, quoted."""
+        return " or ".join(map(repr, self.words))
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.words
+
+
+NOT_NEGATIVE = Range("a finite number >= 0")
+POSITIVE = Range("a finite number > 0", without_zero=True)
+COUNT = Range("a whole number > 0", without_zero=True, whole=True)
+DECAY = Range("a number in [0, 1)", high=1)
+TWO_DECAYS = Range("two numbers in [0, 1)", high=1, count=2)
+
+
+def check_ranges(group: ParamGroup, valid: Mapping[str, Valid], place: str) -> None:
+    """Check the options of a complete parameter group.
+
+    Args:
+        group: The group.
+        valid: The valid values by option.
+        place: The group's name in messages.
+
+    Raises:
+        ConfigError: A value is not valid.
+    """
+    for key, values in valid.items():
+        if group[key] not in values:
+            raise ConfigError(f"{place}: {key} is {group[key]!r}, expected {values.expected}")
