@@ -11,6 +11,7 @@ from torch import Tensor
 from zoo import build_model
 from zoo.models import Decoder
 from zoo.sampling import generate, sample
+from zoo.sampling.repetition import Repetition
 from zoo.utils.errors import DataError, ZooError
 
 SIZES = {"vocab_size": 30, "d_model": 16, "n_layers": 2, "n_heads": 4}
@@ -158,6 +159,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     ({"max_new_tokens": 0}, "max_new_tokens is 0; expected at least 1"),
     ({"temperature": -1.0}, "temperature is -1.0; expected 0 or more"),
+    (
+        {"temperature": 1e-40},
+        "temperature is 1e-40; expected at least 1.18e-38, because float32 divides by it",
+    ),
+    ({"repetition_penalty": 1e-45}, "repetition_penalty is 1e-45; expected at least 1.18e-38, because float"),
     ({"top_k": 0}, "top_k is 0; expected at least 1"),
     ({"top_p": 0.0}, "top_p is 0.0; expected more than 0 and at most 1"),
     ({"top_p": 1.5}, "top_p is 1.5; expected more than 0 and at most 1"),
@@ -171,6 +177,20 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ZooError) as caught:
         generate(model(), **{"prompt": prompt(), "max_new_tokens": 3, **settings})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 2e-38}, {"top_p": 1e-300}], ids=str)
+def test_the_smallest_settings_take_the_likeliest_token(settings: dict[str, Any]) -> None:
+    arguments = {"temperature": 1.0, "top_k": None, "top_p": None, **settings}
+    tokens = sample(100 * LOGITS.flip(1), **arguments, generator=torch.Generator())
+    assert tokens.tolist() == [[4]]
+
+
+def test_the_smallest_penalty_leaves_logits_finite() -> None:
+    net, tokens = model(), prompt()
+    assert generate(net, tokens, 5, repetition_penalty=2e-38).shape == (len(tokens), 10)
+    largest = Repetition(2e-38)(100 * LOGITS, torch.tensor([[0, 1]]))[0]
+    assert largest.tolist()[:2] == [torch.finfo().max] * 2
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

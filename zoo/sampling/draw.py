@@ -23,7 +23,8 @@ def sample(
     """
     if temperature == 0:
         return logits.argmax(-1, keepdim=True)
-    logits = logits.float() / temperature
+    logits = logits.float()
+    logits = (logits - logits.amax(-1, keepdim=True)) / temperature  # the largest never overflows
     if top_k is not None and top_k < logits.shape[-1]:
         least = logits.topk(top_k).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
@@ -31,5 +32,6 @@ def sample(
         ordered, order = logits.sort(descending=True)
         probability = ordered.softmax(-1)
         enough_before = probability.cumsum(-1) - probability >= top_p
+        enough_before[:, 0] = False  # a float32 may round `top_p` to 0
         logits = logits.masked_fill(enough_before.scatter(-1, order, enough_before), -torch.inf)
     return torch.multinomial(logits.softmax(-1), 1, generator=generator)

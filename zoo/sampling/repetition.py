@@ -35,4 +35,6 @@ class Repetition:
         seen = tokens if mask is None else tokens.where(mask, tokens[:, -1:])
         self.seen.scatter_(1, seen, True)
         penalised = torch.where(logits < 0, logits * self.penalty, logits / self.penalty)
+        limits = torch.finfo(logits.dtype)
+        penalised = penalised.clamp(limits.min, limits.max)
         return torch.where(self.seen, penalised, logits)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from zoo.utils.errors import ZooError
+
+LEAST = torch.finfo(torch.float32).tiny
+"""The smallest divisor of logits: a float32 below is less exact, or 0."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,13 @@ class Sampling:
                 f"top_p is {self.top_p}; expected more than 0 and at most 1",
             ),
             (penalty is None or penalty > 0, f"repetition_penalty is {penalty}; expected more than 0"),
+            *(
+                (
+                    not value or value >= LEAST,
+                    f"{name} is {value}; expected at least {LEAST:.3g}, because float32 divides by it",
+                )
+                for name, value in (("temperature", self.temperature), ("repetition_penalty", penalty))
+            ),
             (penalty != 1, "repetition_penalty has no effect at 1; leave it out"),
             *(
                 (
