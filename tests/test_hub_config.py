@@ -157,6 +157,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"rope_parameters": {"rope_type": "linear", "factor": -1.0}},
         "rope_scaling.linear.factor: -1.0",
     ),
+    (
+        "llama",
+        {"rope_parameters": {"rope_type": "yarn", **YARN, "mscale": "a", "mscale_all_dim": 1.0}},
+        "; expected numbers as factor, mscale and mscale_all_dim",
+    ),
+    (
+        "llama",
+        {"rope_parameters": {"rope_type": "yarn", **YARN, "factor": "x", "mscale": 1, "mscale_all_dim": 1}},
+        "expected numbers as factor, mscale and mscale_all_dim",
+    ),
     ("mistral", {"sliding_window": 0}, "sliding_window: 0; expected null or a positive number of tokens"),
     ("mistral", {"sliding_window": "4096"}, "sliding_window: '4096'; expected null or a positive number"),
     (

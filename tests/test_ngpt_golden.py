@@ -92,6 +92,9 @@ def test_twenty_steps(batches: dict[str, torch.Tensor]) -> None:
 def test_wrong_number_of_heads() -> None:
     with pytest.raises(CheckpointError, match=r"width 64 is not divisible by n_heads=5"):
         load_ngpt_reference(GOLDEN / "ngpt_init.safetensors", n_heads=5)
+    for none in (0, -4):
+        with pytest.raises(CheckpointError, match=f"n_heads is {none}; expected at least 1"):
+            load_ngpt_reference(GOLDEN / "ngpt_init.safetensors", n_heads=none)
 
 
 def test_not_such_a_file() -> None:
@@ -107,6 +110,18 @@ def test_not_such_a_file() -> None:
             r"missing \['transformer.h.1.key.weight'\], unexpected nothing",
         ),
         (lambda t: t.update(extra=torch.ones(2)), r"missing nothing, unexpected \['extra'\]"),
+        (
+            lambda t: t.update({"transformer.h.x.key.weight": torch.ones(2)}),
+            r"missing nothing, unexpected \['transformer.h.x.key.weight'\]",
+        ),
+        (
+            lambda t: t.update({"transformer.h.999999999.key.weight": torch.ones(2)}),
+            r"missing \['transformer.h.3.att.*\], unexpected \['transformer.h.999999999.key.weight'\]",
+        ),
+        (
+            lambda t: t.update({"transformer.wte.weight": torch.ones(64)}),
+            r"transformer.wte.weight has shape \(64,\); expected a matrix",
+        ),
         (
             lambda t: t.update({"transformer.h.1.attn_alpha": torch.ones(63)}),
             r"blocks.1.attention_residual.alpha.scale is float32 \[63\], expected float32 \[64\]",

@@ -78,16 +78,22 @@ def _config(path: Path, tensors: dict[str, Tensor], n_heads: int) -> DecoderConf
             f"{path}: not a state dict of the nGPT authors' code: no {', '.join(missing)}; "
             f"it has {', '.join(sorted(tensors)[:3])}, ..."
         )
+    for name in needed:
+        if tensors[name].dim() != 2:
+            raise CheckpointError(f"{path}: {name} has shape {tuple(tensors[name].shape)}; expected a matrix")
+    if n_heads < 1:
+        raise CheckpointError(f"{path}: n_heads is {n_heads}; expected at least 1")
     vocab_size, d_model = tensors[EMBEDDING].shape
-    if d_model % n_heads:
+    if d_model == 0 or d_model % n_heads:
         raise CheckpointError(f"{path}: width {d_model} is not divisible by n_heads={n_heads}")
     head_size = d_model // n_heads
-    layers = {int(name.split(".")[2]) for name in tensors if name.startswith("transformer.h.")}
+    # Those between them that are missing, and names without a number, are found when tensors are compared.
+    layers = {name.split(".")[2] for name in tensors if name.startswith("transformer.h.")}
     is_ngpt = any(name in (S_Z, first + "attn_alpha", first + "sqk", first + "suv") for name in tensors)
     sizes: Kwargs = {
         "vocab_size": vocab_size,
         "d_model": d_model,
-        "n_layers": max(layers) + 1,
+        "n_layers": sum(map(str.isdecimal, layers)),
         "n_heads": n_heads,
         "n_kv_heads": max(1, tensors[first + "key.weight"].shape[0] // head_size),
         "d_mlp": tensors[first + "c_fc.weight"].shape[0] // 2,

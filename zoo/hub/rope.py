@@ -33,12 +33,19 @@ class ScalingType:
 
 
 def _yarn(fields: JsonObject) -> JsonObject:
-    """Convert DeepSeek's mscale and mscale_all_dim to the equivalent attention factor."""
+    """Convert DeepSeek's mscale and mscale_all_dim to the equivalent attention factor.
+
+    Raises:
+        RefusedError: They or the factor are no numbers, or numbers without such a factor.
+    """
     scales = fields.pop("mscale", None), fields.pop("mscale_all_dim", None)
     if all(scales) and fields.get("attention_factor") is None:
         factor = fields["factor"]
-        grown = [0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0 for scale in scales]
-        fields["attention_factor"] = grown[0] / grown[1]
+        try:
+            grown = [0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0 for scale in scales]
+            fields["attention_factor"] = grown[0] / grown[1]
+        except (TypeError, ArithmeticError) as error:
+            raise RefusedError("numbers as factor, mscale and mscale_all_dim") from error
     return fields
 
 
