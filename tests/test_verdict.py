@@ -261,6 +261,27 @@ def test_tuning_seeds_in_the_comparison(tmp_path: Path) -> None:
     assert caveat.endswith("Without it every verdict is the same")
 
 
+def test_tuning_seeds_stay_in_the_tuning(tmp_path: Path) -> None:
+    """Without them in the comparison, what tuning alone makes still decides."""
+    steep = {name: {1e-3: 3.9, 3e-3: 3.0, 9e-3: 3.9} for name in ("base", "new")}
+    results = judged(tmp_path, tune=steep).results
+    chosen = {
+        run.variant: run.tuned for run in results.manifest.runs if run.tuned.get("optimizer.lr") == 3e-3
+    }
+    runs = [
+        run.model_copy(update={"phases": ("tune", "final"), "tuned": chosen[run.variant]})
+        if run.seed == 0 and run.phases == ("final",)
+        else run
+        for run in results.manifest.runs
+        if not (run.phases == ("tune",) and run.tuned.get("optimizer.lr") == 3e-3)
+    ]
+    manifest = results.manifest.model_copy(update={"runs": tuple(runs)})
+    judgement = judge(replace(results, manifest=manifest))
+    assert "of what tuning alone makes" in judgement.verdicts[1].why
+    (caveat,) = (text for text in caveats(judgement) if text.startswith("seed 0 was used to choose"))
+    assert caveat.endswith("Without it every verdict is the same")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

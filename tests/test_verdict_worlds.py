@@ -1051,3 +1051,63 @@ def test_the_standard_error_of_hubers_estimate() -> None:
         errors.append(size.ln_c)
         variances.append(size.se**2)
     assert math.sqrt(np.mean(variances)) / np.std(errors) == pytest.approx(1.0, abs=0.08)
+
+
+def test_seeds_that_agree_beside_one_that_does_not() -> None:
+    """Two of three seeds agree, on both sides: at least half of the runs stay where they are."""
+    runs = [
+        FinishedRun(name, 1e6, tokens, seed, loss(1e6, tokens * factor) * (1.03 if seed == 2 else 1.0))
+        for name, factor in (("a", 1.0), ("b", 1.2))
+        for tokens in BUDGETS
+        for seed in range(3)
+    ]
+    table = RunTable(tuple(runs))
+    moved = with_less_weight_on_outliers(measure("b", tuned_sizes(table.of("a")), tuned_sizes(table.of("b"))))
+    assert moved is not None
+    (size,) = moved.usable
+    assert math.exp(size.ln_c) == pytest.approx(1.2, abs=0.01)
+
+
+def test_huber_where_moved_losses_do_not_fall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no second estimate then, and the verdict is that of the mean."""
+    runs = [
+        FinishedRun(name, 1e6, tokens, seed, loss(1e6, tokens) * (1 + 0.001 * seed))
+        for name in "ab"
+        for tokens in BUDGETS
+        for seed in range(3)
+    ]
+    table = RunTable(tuple(runs))
+    measured = measure("b", tuned_sizes(table.of("a")), tuned_sizes(table.of("b")))
+    (size,) = measured.usable
+    risen = [dict.fromkeys(cells, 3.0) for cells in measured.pairs[size.params].cells]
+    monkeypatch.setattr("zoo.ablate.scale.robust.huberised", lambda size, sides: risen)
+    assert with_less_weight_on_outliers(measured) is None
+
+
+def test_what_was_not_measured_has_no_number() -> None:
+    """Two budgets show no drift, hours need the seconds of all runs, and data one side alone is nothing."""
+    runs = [
+        FinishedRun(
+            name,
+            size,
+            tokens,
+            seed,
+            loss(size, tokens) * (1 + 0.001 * seed),
+            data="x" if name == "a" else "",
+            seconds=3600.0 if seed else None,
+        )
+        for name in "ab"
+        for size in (1e6, 4e6)
+        for tokens in BUDGETS[:2]
+        for seed in range(3)
+    ]
+    verdicts = judge(RunTable(tuple(runs)), "a")
+    by_key = {table.key: table for table in tables(verdicts, "a")}
+    for key in ("verdict", "sizes"):
+        table = by_key[key]
+        column = [each.title for each in table.columns].index("drift per doubling of T")
+        assert {row[column] for row in table.rows} == {None}
+    titles = [each.title for each in by_key["verdict"].columns]
+    assert by_key["verdict"].rows[0][titles.index("hours")] is None
+    assert {size.drift for size in verdicts["b"].measured.sizes} == {None}
+    assert not [text for text in verdicts["b"].warnings if "differ in their tokenizer" in text]

@@ -294,5 +294,12 @@ def _reused_seeds(judgement: Judgement) -> Iterator[str]:
 
 
 def _without_seeds(results: Results, seeds: set[int]) -> Results:
-    kept = tuple(run for run in results.manifest.runs if run.seed not in seeds)
+    """The results without the seeds in the comparison; their runs stay in the tuning."""
+    runs = (
+        run.model_copy(update={"phases": tuple(phase for phase in run.phases if phase != "final")})
+        if run.seed in seeds
+        else run
+        for run in results.manifest.runs
+    )
+    kept = tuple(run for run in runs if run.phases)
     return replace(results, manifest=results.manifest.model_copy(update={"runs": kept}))

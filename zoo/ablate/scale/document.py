@@ -22,7 +22,9 @@ class SizeDocument(Config):
     ln_c: float = Field(description="natural logarithm of the token speed-up")
     se: float | None = Field(description="its standard error over seeds; null with one seed")
     half95: float | None = Field(description="half its 95 % interval, Student's t with seeds - 1")
-    drift: float = Field(description="change of ln c per e-fold of tokens")
+    drift: float | None = Field(
+        description="change of ln c per e-fold of tokens; null with two budgets of a side, which show none"
+    )
     seeds: int = Field(description="seeds of the side with fewer")
     comparable: bool = Field(description="whether the losses of the two sides overlap")
 

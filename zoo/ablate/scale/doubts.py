@@ -298,8 +298,12 @@ def _law(measurement: VariantMeasurement) -> Iterator[str]:
 
 def _drifts(measurement: VariantMeasurement, line: Line) -> bool:
     """Whether the mean drift over the sizes excludes 0, by Student's t over sizes."""
-    drifts = [size.drift for size in measurement.usable]
-    return bool(np.ptp(drifts) > 1e-9) and float(stats.ttest_1samp(drifts, 0.0).pvalue) < 0.05
+    drifts = [size.drift for size in measurement.usable if size.drift is not None]
+    return (
+        len(drifts) > 1
+        and bool(np.ptp(drifts) > 1e-9)
+        and float(stats.ttest_1samp(drifts, 0.0).pvalue) < 0.05
+    )
 
 
 def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
@@ -312,7 +316,7 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
     kinds: list[set[str]] = [
         {run.data for pair in measurement.pairs.values() for run in pair.sides[k].compared} for k in (0, 1)
     ]
-    if kinds[0] != kinds[1]:
+    if "" not in kinds[0] | kinds[1] and kinds[0] != kinds[1]:
         yield "the sides differ in their tokenizer, in the order of their data or in their validation set"
     yield from _different_makings(measurement)
     yield from data_cautions((run.passes for run in runs), (run.overlap for run in runs))

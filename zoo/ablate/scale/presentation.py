@@ -296,7 +296,7 @@ def _verdict_row(verdict: ScaleVerdict, asked: bool, other: bool) -> list[object
     """The row of a variant, with its scores of items and the level of its intervals if there are columns."""
     measurement, line, largest = verdict.measured, verdict.line, verdict.largest
     costs = {cost.name: factor(cost.ln_c, cost.half95) for cost in measurement.costs}
-    drifts = [size.drift for size in measurement.usable]
+    drifts = [size.drift for size in measurement.usable if size.drift is not None]
     value = None if largest is None else factor(largest.ln_c, measurement.half_alone())
     compared = [run for pair in measurement.pairs.values() for side in pair.sides for run in side.compared]
     seconds = [run.seconds for run in compared if run.seconds is not None]
@@ -317,7 +317,7 @@ def _verdict_row(verdict: ScaleVerdict, asked: bool, other: bool) -> list[object
         *([measurement.items and with_interval(measurement.items)] if asked else []),
         len(measurement.usable),
         len(compared),
-        sum(seconds) / 3600 if seconds else None,
+        sum(seconds) / 3600 if seconds and len(seconds) == len(compared) else None,
         sum(side.tuning_runs for side in tuned),
     ]
 
@@ -377,7 +377,7 @@ def _size_rows(verdict: ScaleVerdict) -> Iterator[list[object]]:
             factor(size.ln_c, size.half_width()),
             size.ln_c,
             size.se,
-            math.expm1(size.drift * DOUBLING),
+            None if size.drift is None else math.expm1(size.drift * DOUBLING),
             size.p_value,
             size.seeds,
             len(budgets),

@@ -39,12 +39,15 @@ def with_less_weight_on_outliers(measurement: VariantMeasurement) -> VariantMeas
     """The measurements by Huber's estimate, without costs.
 
     Returns:
-        The measurements; None if there is no usable size, or if the moved losses of a side overlap too little
-        with those of the other.
+        The measurements; None if there is no usable size, or if the moved losses of a size tell no factor:
+        they do not fall with more tokens, or those of a side overlap too little with those of the other.
     """
     if not measurement.usable:
         return None
-    fitted = [_moved(size, measurement.pairs[size.params]) for size in measurement.usable]
+    try:
+        fitted = [_moved(size, measurement.pairs[size.params]) for size in measurement.usable]
+    except ValueError:
+        return None
     sizes = [each.size for each in fitted]
     if not all(size.comparable for size in sizes):
         return None
@@ -58,13 +61,17 @@ def with_less_weight_on_outliers(measurement: VariantMeasurement) -> VariantMeas
 
 
 def _moved(size: SizeSpeedup, pair: SizePair) -> Moved:
-    """Fit one size again, with outlying runs moved towards the curve."""
+    """Fit one size again, with outlying runs moved towards the curve.
+
+    Raises:
+        ValueError: The moved losses do not fall with more tokens.
+    """
     losses = list(pair.cells)
     for _ in range(STEPS):
         losses = huberised(size, pair.cells)
         size = size_speedup(size.params, *losses)
     before, after = ([loss for side in sides for loss in side.values()] for sides in (pair.cells, losses))
-    # The deviation is a median, so that at least half of the runs stay.
+    # The deviation is the median distance from the curve, so that at least half of the runs stay.
     stay = sum(abs(b / a - 1) < 1e-12 for a, b in zip(before, after, strict=True)) / len(before)
     sides = [
         replace(side, compared=tuple(replace(run, loss=of[run.tokens, run.seed]) for run in side.compared))

@@ -44,7 +44,8 @@ class SizeSpeedup:
         params: number of parameters of the baseline's model.
         ln_c: the logarithm of the token speed-up.
         se: standard error of `ln_c` over seeds, by deleting one seed at a time; None with one seed.
-        drift: change of ln c per e-fold of tokens.
+        drift: change of ln c per e-fold of tokens; None where a side has two budgets or fewer, whose shift
+            is the same at all of them.
         seeds: number of seeds; the interval has one degree of freedom less.
         limits: the smallest and the largest ln c that these budgets can measure.
         curve: coefficients of g, the highest power first.
@@ -56,7 +57,7 @@ class SizeSpeedup:
     params: float
     ln_c: float
     se: float | None
-    drift: float
+    drift: float | None
     seeds: int
     limits: tuple[float, float]
     curve: tuple[float, ...]
@@ -150,7 +151,7 @@ def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
         params,
         theta,
         se,
-        drift if ladder.drifts else 0.0,
+        drift if ladder.drifts else None,
         seeds,
         _limits(*(ln_tokens for ln_tokens, _ in side)),
         tuple(map(float, curve)),
@@ -196,7 +197,7 @@ def size_speedups(params: float, tokens: Sequence[float], losses: Array) -> list
             params,
             float(shifts[i, 0]),
             math.sqrt(jackknife_variance(deleted[:, i])) if seeds > 1 else None,
-            float(shifts[i, 1]) if ladder.drifts else 0.0,
+            float(shifts[i, 1]) if ladder.drifts else None,
             seeds,
             limits,
             tuple(map(float, curves[i])),
@@ -215,18 +216,19 @@ def huberised(size: SizeSpeedup, sides: Sequence[Cells]) -> list[Cells]:
 
     Returns:
         The losses, in which residuals of ln loss beyond `HUBER` standard deviations are reduced to this
-        limit. The deviation is the median absolute one, so that spikes do not widen it.
+        limit. The deviation is the median distance from the curve, so that spikes do not widen it and at
+        least half of the losses stay.
     """
     residuals: list[dict[tuple[float, int], float]] = []
     for k, side in enumerate(sides):
         residuals.append({})
         for (tokens, seed), loss in side.items():
             u = math.log(tokens) - size.centre
-            shift = size.ln_c + size.drift * (u - size.middle)
+            shift = size.ln_c + (size.drift or 0.0) * (u - size.middle)
             fitted = float(np.polyval(size.curve, u + k * shift))
             residuals[k][tokens, seed] = math.log(loss) - fitted
     everything = [value for side in residuals for value in side.values()]
-    bound = HUBER * float(stats.median_abs_deviation(everything, scale="normal"))
+    bound = HUBER * float(np.median(np.abs(everything)) / stats.norm.ppf(0.75))
     return [
         {key: loss * math.exp(min(max(rest[key], -bound), bound) - rest[key]) for key, loss in side.items()}
         for side, rest in zip(sides, residuals, strict=True)
