@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
 import pytest
+import torch
 from tiny_runs import of_kind, tiny
 
 from zoo import load_model
 from zoo.ablate.results import Results, read_results
 from zoo.diagnose.conditioning import matrix_spectra
-from zoo.report.model_plots import model_plots
+from zoo.report.model_plots import Point, _by_layer, model_plots
 from zoo.report.plot import Series
 from zoo.report.variable_plots import variable_plots
 from zoo.train.run import train
@@ -85,3 +87,10 @@ def test_runs_without_either(runs: list[Path]) -> None:
     alone = read_results([runs[1]])
     assert "assumption-1" not in {plot.key for plot in variable_plots(alone)}
     assert list(model_plots(alone)) == []
+
+
+def test_a_layer_with_an_infinite_number_has_no_point() -> None:
+    """Its median over the finite heads alone would look well conditioned."""
+    heads = {1: [inf, inf, inf, 20.0], 2: [10.0, 30.0, 20.0]}
+    lines = _by_layer(("attention.q", layer, torch.tensor(values), 0.0) for layer, values in heads.items())
+    assert lines == {"attention.q": [Point(2, 10.0, 20.0, 30.0)]}

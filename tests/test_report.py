@@ -17,10 +17,13 @@ from tiny_runs import of_kind, tiny
 
 from zoo.ablate.manifest import FILE
 from zoo.ablate.results import read_results
+from zoo.report.chapter import _slug, _unique
 from zoo.report.loss_plots import loss_plots
 from zoo.report.plot import View
 from zoo.report.report import report
+from zoo.report.sensitivity import sensitivity_plots
 from zoo.report.style import line_styles
+from zoo.report.variable_plots import Curves, _summary
 from zoo.train.run import train
 from zoo.utils.errors import ZooError
 from zoo.utils.measures import CROSS_ENTROPY
@@ -332,3 +335,26 @@ def test_the_ticks_of_an_axis_have_one_form() -> None:
     assert texts(5144, 12_288) == ["5.14k", "12.3k"]
     assert texts(512, 2048) == ["512", "2048"]
     assert texts() == []
+
+
+def test_sweeps_have_parts_of_file_names_of_their_own() -> None:
+    names = _unique(["lr", "lr-2", "lr", "LR"])
+    assert names == ["lr", "lr-2", "lr 3", "LR 4"]
+    assert len({_slug(name) for name in names}) == len(names)
+
+
+def test_many_tried_values_have_no_tick_each(tmp_path: Path) -> None:
+    """Labels of values that lie close together would overlap."""
+    random = {name: {1e-3 * 1.1**k: 3.0 + 0.01 * k for k in range(5)} for name in FINALS}
+    for folder, tune, ticks in (("grid", RATES, [1e-4, 1e-3, 1e-2]), ("random", random, [])):
+        (plot,) = sensitivity_plots(read_results([write_sweep(tmp_path / folder, FINALS, tune=tune)]))
+        (view,) = plot.views
+        assert list(view.ticks) == ticks
+
+
+def test_a_line_over_variables_that_begin_later() -> None:
+    """The steps of a variable whose first values are unknown are in order among those of the others."""
+    early: tuple[list[float], list[float | None]] = ([100.0, 200.0, 300.0], [None, 1.0, 1.0])
+    curves: Curves = {"early": early, "late": ([100.0, 200.0], [2.0, 2.0])}
+    line = _summary("v", curves, min)
+    assert (line.x, line.y) == ([100.0, 200.0, 300.0], [2.0, 1.0, 1.0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 
 from zoo.ablate.ladder_verdict import LadderVerdict, is_ladder, judge_ladder
@@ -104,7 +105,7 @@ def joined(chapters: Sequence[Chapter], alpha: float) -> tuple[str, list[str], l
     sections: list[Section] = []
     curves: dict[str, str] = {}
     for name, chapter in zip(names, chapters, strict=True):
-        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "sweep"
+        slug = _slug(name)
         lead += [f"{name}: {text}" for text in chapter.lead]
         curves |= {f"{slug}-{file}": content for file, content in chapter.curves.items()}
         for section in chapter.sections:
@@ -118,10 +119,14 @@ def joined(chapters: Sequence[Chapter], alpha: float) -> tuple[str, list[str], l
 
 def _unique(names: Sequence[str]) -> list[str]:
     """Names that are distinct even as parts of file names; later ones get a number."""
-    seen: dict[str, int] = {}
-    unique = []
+    unique: dict[str, str] = {}
     for name in names:
-        key = re.sub(r"[^a-z0-9]+", "-", name.lower())
-        seen[key] = seen.get(key, 0) + 1
-        unique.append(name if seen[key] == 1 else f"{name} {seen[key]}")
-    return unique
+        numbered = (f"{name} {number}" for number in count(2))
+        free = next(each for each in chain([name], numbered) if _slug(each) not in unique)
+        unique[_slug(free)] = free
+    return list(unique.values())
+
+
+def _slug(name: str) -> str:
+    """A name as a part of file names and of addresses in the page."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "sweep"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from zoo.ablate.scale.tuned import TunedSize
 from zoo.ablate.scale.tuning import WINDOW
 from zoo.ablate.scale.verdict import ScaleVerdict
 from zoo.ablate.statistics import LEVEL, format_level
-from zoo.report.plot import Arrow, Plot, Series, View
+from zoo.report.plot import Arrow, Plot, Series, View, legible_ticks
 from zoo.report.tuning_curves import ladder_tuning_curves
 
 STEPS = 60
@@ -29,10 +29,6 @@ APART_BY = 1.015
 """Factor between the places of two variants' points of one size, for the same reason."""
 WIDEST = 2.0
 """Factor on the smallest and the largest estimate beyond which intervals are cut off, with an arrow."""
-MOST_TICKS = 7
-"""Largest number of rates with a tick each; with more, the drawing library chooses the ticks."""
-APART = 1.4
-"""Smallest factor between neighbouring rates whose ticks have room beside each other."""
 LOSS = "final validation loss, nats"
 CHOSEN = "chosen rates"
 """The view of the rates of the comparison over the sizes."""
@@ -213,8 +209,7 @@ def _rate_views(sides: Mapping[str, Mapping[float, TunedSize]]) -> list[View]:
             {rate for of_side in sides.values() if params in of_side for rate in of_side[params].tried}
         )
         view = View(format_count(params), "learning rate", LOSS, series, log_x=True, arrows=arrows)
-        legible = len(ticks) <= MOST_TICKS and all(b / a >= APART for a, b in pairwise(ticks))
-        views.append(View(**(vars(view) | {"ticks": ticks})) if legible else view)
+        views.append(replace(view, ticks=legible_ticks(ticks)))
     if len(sizes) > 1:
         chosen = [
             Series(name, name, list(rates), list(rates.values()))

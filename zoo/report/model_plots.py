@@ -114,12 +114,11 @@ def _entropies(findings: Findings) -> Lines:
 
 
 def _by_layer(values: Iterable[tuple[str, int, Tensor, float]]) -> Lines:
-    """(label, layer, numbers, share outside of the band at each end) -> points of the finite numbers."""
+    """(label, layer, numbers, share outside of the band at each end) -> points, where all are finite."""
     lines: dict[str, list[Point]] = defaultdict(list)
     for label, layer, numbers, share in values:
-        finite = numbers[numbers.isfinite()]
-        if len(finite):
-            quantiles = (finite.quantile(q).item() for q in (share, 0.5, 1 - share))
+        if len(numbers) and numbers.isfinite().all():
+            quantiles = (numbers.quantile(q).item() for q in (share, 0.5, 1 - share))
             lines[label].append(Point(layer, *quantiles))
     return lines
 
@@ -154,8 +153,9 @@ MODEL_PLOTS = (
         "condition number",
         True,
         _condition_numbers,
-        "Largest over smallest singular value; line: median over the heads, band: all heads. Renormalised: "
-        "every vector was given unit norm first (nGPT, Figures 5 and 10).",
+        "Largest over smallest singular value; line: median over the heads, band: all heads; a layer with an "
+        "infinite number has no point. Renormalised: every vector was given unit norm first (nGPT, Figures 5 "
+        "and 10).",
     ),
     ModelPlot(
         "factors",

@@ -4,8 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from zoo.ablate.scale.runs import format_count
+
+MOST_TICKS = 7
+"""Largest number of values with a tick each; with more, the drawing library chooses the ticks."""
+APART = 1.4
+"""Smallest factor between neighbours on a logarithmic axis whose ticks have room beside each other."""
+
+
+def legible_ticks(values: Sequence[float]) -> Sequence[float]:
+    """The values that were tried as ticks, ascending; empty if their labels would overlap.
+
+    Args:
+        values: the values, ascending.
+    """
+    apart = not values or values[0] <= 0 or all(b / a >= APART for a, b in pairwise(values))
+    return values if len(values) <= MOST_TICKS and apart else ()
 
 
 @dataclass(frozen=True)

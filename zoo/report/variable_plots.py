@@ -69,6 +69,7 @@ def _summary(variant: str, curves: Curves, *statistics: Callable[[list[float]], 
         for step, value in zip(steps, values, strict=True):
             if value is not None and isfinite(value):
                 by_step[step].append(value)
+    by_step = dict(sorted(by_step.items()))
     lines = [[statistic(values) for values in by_step.values()] for statistic in statistics]
     low, middle, high = lines if len(lines) == 3 else ((), lines[0], ())
     return Series(variant, variant, list(by_step), middle, low, high)
