@@ -25,7 +25,7 @@ class Valid(Protocol):
 
 
 @dataclass(frozen=True)
-class Range:
+class Numbers:
     """Numbers from 0 up to a bound that is excluded.
 
     Attributes:
@@ -70,11 +70,11 @@ class Words:
         return value in self.words
 
 
-NOT_NEGATIVE = Range("a finite number >= 0")
-POSITIVE = Range("a finite number > 0", without_zero=True)
-COUNT = Range("a whole number > 0", without_zero=True, whole=True)
-DECAY = Range("a number in [0, 1)", high=1)
-TWO_DECAYS = Range("two numbers in [0, 1)", high=1, count=2)
+NOT_NEGATIVE = Numbers("a finite number >= 0")
+POSITIVE = Numbers("a finite number > 0", without_zero=True)
+COUNT = Numbers("a whole number > 0", without_zero=True, whole=True)
+DECAY = Numbers("a number in [0, 1)", high=1)
+TWO_DECAYS = Numbers("two numbers in [0, 1)", high=1, count=2)
 
 
 def check_ranges(group: ParamGroup, valid: Mapping[str, Valid], place: str) -> None:
