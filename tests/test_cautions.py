@@ -105,8 +105,8 @@ def test_zoo_verdict_names_the_runs_that_a_ladder_lacks(
     of_size["new-1"] |= {"status": "failed", "error": GONE, "crashed": True}
     of_size["new-2"] |= {"status": "waiting"}
     edited(folder, runs=of_size)
-    manifest = read_manifest(folder).model_copy(update={"ladder": LadderRecord(sizes=(1000,))})
-    (folder / FILE).write_text(manifest.model_dump_json())
+    ladder = {"ladder": LadderRecord(sizes=(1000,)), "description": "New against base."}
+    (folder / FILE).write_text(read_manifest(folder).model_copy(update=ladder).model_dump_json())
     zoo("verdict", str(folder), "--baseline", "base", "--out", str(tmp_path / "page"))
     printed = capsys.readouterr().out
     page = (tmp_path / "page/report.md").read_text(encoding="utf-8")
@@ -116,6 +116,9 @@ def test_zoo_verdict_names_the_runs_that_a_ladder_lacks(
     told = ("1 of the 9 runs known so far have not ended", f"(new, seed 1): {GONE}")
     for words, sentence in zip(told, in_json, strict=True):
         assert words in sentence and words in printed and words in page
+    zoo("report", str(folder), "--baseline", "base", "--out", str(tmp_path / "report"))
+    assert "New against base." in page
+    assert (tmp_path / "report/report.md").read_text(encoding="utf-8") == page
 
 
 def test_runs_that_diverged_before_their_first_checkpoint_have_no_other_data(tmp_path: Path) -> None:

@@ -415,6 +415,13 @@ def test_what_ranges_admit() -> None:
     AdEMAMix([nn.Parameter(torch.eye(2))], alpha_warmup=None, beta3_warmup=3)
 
 
+def test_mars_refuses_a_rate_that_no_other_is_a_multiple_of() -> None:
+    """A group may have such a rate, as a schedule may bring it there: the ratio is that of the defaults."""
+    with pytest.raises(ConfigError, match=r"MARS: lr is 0\.0, expected a finite number > 0"):
+        MARS([nn.Parameter(torch.eye(2))], lr=0.0)
+    MARS([{"params": [nn.Parameter(torch.eye(2))], "lr": 0.0}], lr=0.1)
+
+
 def test_a_schedule_around_schedule_free_is_refused() -> None:
     with pytest.raises(ConfigError, match="takes the place of a schedule"):
         load_config("gpt-tiny", ["optimizer={type: schedule_free, lr: 1e-3}"])

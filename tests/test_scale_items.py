@@ -86,6 +86,7 @@ def test_items_at_looks_over_seeds_share_the_error() -> None:
     parts = [1 / spent_p(1e-9, look, 3, None) for look in range(3, 1003)]
     assert sum(parts) * 1e-9 == pytest.approx(1 - 1 / 1001)
     assert spent_p(0.01, 6, 3, 10) == pytest.approx(0.01 * 100 / 11)
+    assert spent_p(0.9, 2, 3, None) == spent_p(0.9, 3, 3, None) == 1.0
     table = RunTable(tuple(one_size(1.5, noisy(0.034))))
     once = judge(table, "a")["b"]
     assert once.measured.items is not None

@@ -219,9 +219,11 @@ def verdict(
     sizes = () if declared_sizes is None else parse_counts(declared_sizes, "--declared-sizes")
     looks = Looks(max_seeds, sizes, anytime)
     missing: list[str] = []
+    title, description = runs[0].stem if len(runs) == 1 else f"{len(runs)} runs", None
     if is_ladder(runs[0]):
+        manifest = read_manifest(runs[0])
         margin, looks = declared(runs[0], margin, looks)
-        missing = missing_runs(read_manifest(runs[0]))
+        missing, title, description = missing_runs(manifest), manifest.name, manifest.description
     export = LoggerExport(names, pattern, tag, tokens_per_step)
     table = read_table(runs, export, metric, item_cluster)
     if aa:
@@ -237,9 +239,15 @@ def verdict(
     if out is not None:
         from zoo.report.ladder import write_ladder
 
-        title = runs[0].stem if len(runs) == 1 else f"{len(runs)} runs"
         written = write_ladder(
-            verdicts, baseline, out, margin=margin, alpha=alpha, title=title, missing=missing
+            verdicts,
+            baseline,
+            out,
+            margin=margin,
+            alpha=alpha,
+            title=title,
+            missing=missing,
+            description=description,
         )
     if as_json:
         found = document(verdicts, baseline, margin=margin, alpha=alpha, missing=missing)

@@ -19,7 +19,7 @@ from zoo.optim.gate import left_out
 from zoo.optim.moments import adam_step, advance_moments
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
-from zoo.optim.ranges import NOT_NEGATIVE, TWO_DECAYS
+from zoo.optim.ranges import NOT_NEGATIVE, POSITIVE, TWO_DECAYS, check_ranges
 from zoo.optim.sharding import complete, totals
 from zoo.spec import ParamSpec, Role
 
@@ -83,6 +83,8 @@ class MARS(CountingOptimizer):
         Raises:
             ConfigError: A value is out of range.
         """
+        # A ratio to a rate of 0 does not exist; groups, whose rate a schedule may bring to 0, keep theirs.
+        check_ranges({"lr": lr}, {"lr": POSITIVE}, type(self).__name__)
         defaults = {
             "lr": lr,
             "betas": betas,

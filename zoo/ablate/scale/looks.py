@@ -160,12 +160,12 @@ def spent_p(p: float, look: int, first: int, most: int | None) -> float:
 
     Args:
         p: the p-value at this look alone.
-        look: number of seeds or sizes at this look.
+        look: number of seeds or sizes at this look; fewer than `first` count as the first look.
         first: their number at the first look.
         most: their declared maximum; None: there is none.
     """
     if most is None:
-        k = look - first + 1
+        k = max(1, look - first + 1)
         return min(1.0, p * k * (k + 1))
     before = look - 1 if look > first else 0
     return min(1.0, p * most**2 / (look**2 - before**2))
