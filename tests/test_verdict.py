@@ -261,6 +261,22 @@ def test_tuning_seeds_in_the_comparison(tmp_path: Path) -> None:
     assert caveat.endswith("Without it every verdict is the same")
 
 
+@pytest.mark.parametrize(("unfinished", "word"), [("new", "undecided"), ("base", "better")])
+def test_run_folders_that_ended_early(tmp_path: Path, unfinished: str, word: str) -> None:
+    """They could be the bad ones of the side that seems better; those of the other side could not."""
+    for name, rate, losses in (("base", "1e-3", (3.0, 3.01, 2.99)), ("new", "2e-3", (2.9, 2.91, 2.89))):
+        for seed, final in enumerate(losses):
+            write_run(
+                tmp_path / f"{name}-{seed}", curve(final), seed=seed, overrides=[f"optimizer.lr={rate}"]
+            )
+        if name == unfinished:
+            early, overrides = curve(losses[0])[:3], [f"optimizer.lr={rate}"]
+            write_run(tmp_path / f"{name}-3", early, seed=3, overrides=overrides)
+    verdict = judge(read_results(sorted(tmp_path.iterdir()))).verdicts[1]
+    assert verdict.word == word
+    assert ("1 of 4 runs of new ended early, or have not ended" in verdict.why) == (word == "undecided")
+
+
 def test_tuning_seeds_stay_in_the_tuning(tmp_path: Path) -> None:
     """Without them in the comparison, what tuning alone makes still decides."""
     steep = {name: {1e-3: 3.9, 3e-3: 3.0, 9e-3: 3.9} for name in ("base", "new")}

@@ -195,15 +195,14 @@ def _word_without_test(results: Results, variant: str, alpha: float) -> tuple[Wo
 
 
 def _qualify(results: Results, verdict: VariantVerdict) -> VariantVerdict:
-    """Withdraw a verdict that failed runs or tuning could explain; add the power to an undecided one."""
+    """Withdraw a verdict that bad runs or tuning could explain; add the power to an undecided one."""
     failing = {"better": verdict.variant, "worse": results.baseline}.get(verdict.word)
     runs = results.runs(failing) if failing else []
-    failed = sum(run.status == "failed" for run in runs)
-    if failed:
-        why = (
-            f"{verdict.word} in the runs that finished, but {failed} of {len(runs)} runs of {failing} failed"
-        )
-        return replace(verdict, word="undecided", why=why, is_open=False)
+    for status, what in (("failed", "failed"), ("interrupted", "ended early, or have not ended")):
+        if bad := sum(run.status == status for run in runs):
+            of = f"{bad} of {len(runs)} runs of {failing} {what}"
+            why = f"{verdict.word} in the runs that finished, but {of}"
+            return replace(verdict, word="undecided", why=why, is_open=False)
     comparison = verdict.comparison
     sd = gap(results, verdict.variant) if failing else None
     if comparison is not None and sd is not None and abs(comparison.difference) <= GAPS * sd:
