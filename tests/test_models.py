@@ -192,8 +192,8 @@ def test_a_scalar_in_front_of_a_norm_is_announced_once(
     [
         ({"init": 0.0}, "init is 0, .*its gradient would always be 0; expected another number"),
         ({"init": 0.0, "kind": "scalar", "signed": True}, "init is 0"),
-        ({"init": math.nan}, "init is nan; expected a finite number"),
-        ({"init": -math.inf, "kind": "fixed"}, "init is -inf; expected a finite number"),
+        ({"init": math.nan}, r"alpha\.init: value NaN: expected 'auto' or a finite number"),
+        ({"init": -math.inf, "kind": "fixed"}, r"alpha\.init: value -Infinity: expected 'auto' or a finite"),
         ({"kind": "fixed", "scale": 0.5}, "`scale` has no effect with kind: fixed"),
     ],
     ids=str,

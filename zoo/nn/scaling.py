@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -39,10 +38,8 @@ class ScalingConfig(Config):
         """Refuse a start of 0, from which the effective value could not move, and a scale of a constant.
 
         Raises:
-            ValueError: The start is 0 or not finite, or `scale` has no effect.
+            ValueError: The start is 0, or `scale` has no effect.
         """
-        if self.init != "auto" and not math.isfinite(self.init):
-            raise ValueError(f"init is {self.init}; expected a finite number")
         if self.trained and self.init == 0:
             raise ValueError(
                 "init is 0, and the trained value is multiplied by init / scale, so that its gradient would "

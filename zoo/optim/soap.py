@@ -124,10 +124,8 @@ class SOAP(ZooOptimizer):
                 state, unless, g = self.state[parameter], left_out(self), gradient(parameter)
                 if unless is not None:
                     g = torch.where(unless, 0, g)  # the factorisations refuse what is not finite
-                if not has_begun(state):
-                    state = self.state_of(parameter, group)
-                    with kept_where(unless, [slot for name, slot in state.items() if name != "step"]):
-                        self._begin(parameter, g, state, group)
+                if not state:  # of a skipped step: of a zero gradient, whose bases are the axes
+                    self._begin(parameter, g, self.state_of(parameter, group), group)
                     continue
                 state["step"] += 1
                 t = int(state["step"].item())
@@ -166,12 +164,6 @@ class SOAP(ZooOptimizer):
         else:
             grams = {side: gram(basis) for side, basis in bases.items()}
             state["exp_avg"].copy_(along_sides(state["exp_avg"], grams))
-
-
-def has_begun(state: Mapping[str, Tensor]) -> bool:
-    """Whether a parameter has had its first step; its bases are still zero if that step was skipped."""
-    bases = [slot for name, slot in state.items() if name[0] == "Q"]
-    return bool(state) and (state["step"].item() > 0 or all(basis.any() for basis in bases))
 
 
 def follow(g: Tensor, state: dict[str, Tensor], side: int, beta: float) -> None:
