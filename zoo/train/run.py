@@ -66,8 +66,7 @@ def train(
 
     The run folder gets the resolved configuration, environment.json, metrics.jsonl, the tokenizer and
     checkpoints. Ctrl-C or SIGTERM saves and ends the run after the current step, and so does a reader that
-    closes the output. A run that has finished with
-    the same configuration is left as it is.
+    closes the output. A run that has finished with the same configuration is left as it is.
 
     Args:
         config: the configuration, with `model`, `optimizer`, `data` and `train`.

@@ -251,8 +251,9 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
             log.warning("%s: %d blank documents are left out, the first is %s", key, len(blank), blank[0])
     if carriage_returns:
         log.warning(
-            "data.corpus: lines of %d of %d documents end with \\r\\n; the model learns to write the \\r, "
+            "%s: lines of %d of %d documents end with \\r\\n; the model learns to write the \\r, "
             "and does not expect text without it",
+            CORPUS,
             carriage_returns,
             sum(writer.documents for writer in writers.values()),
         )
