@@ -102,9 +102,24 @@ def test_carriage_returns_are_kept_and_told(texts: Path, caplog: pytest.LogCaptu
     for name in ("03.txt", "07.txt"):
         (texts / name).write_bytes(b"A line.\r\nAnother.\r\n")
     corpus = prepare(config(texts))
-    assert sum(b"\r\n" in text for text in documents(corpus.train) + documents(corpus.validation)) == 2
+    learned, held_out = documents(corpus.train), documents(corpus.validation)
+    count = sum(b"\r\n" in text for text in learned)
+    assert count + sum(b"\r\n" in text for text in held_out) == 2
     (message,) = caplog.messages
-    assert message.startswith(f"data.corpus: lines of 2 of {DOCUMENTS} documents end with \\r\\n; ")
+    assert message.startswith(
+        f"data.corpus: lines of {count} of {len(learned)} training documents end with \\r\\n; "
+    )
+
+
+def test_carriage_returns_of_which_nothing_is_learned(
+    texts: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They make a validation loss large, and the key of their corpus tells where they are."""
+    (tmp_path / "valid.txt").write_bytes(b"A line.\r\nAnother.\r\n")
+    other = {"type": "text", "paths": [str(tmp_path / "valid.txt")]}
+    prepare(config(texts, validation=0, validation_corpus=other))
+    (message,) = caplog.messages
+    assert message.startswith("data.validation_corpus: lines of 1 of 1 held-out documents end with \\r\\n, ")
 
 
 def test_a_second_run_reuses_the_tokens(texts: Path, encoded: list[str]) -> None:

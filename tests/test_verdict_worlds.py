@@ -439,6 +439,16 @@ def test_unequal_numbers_of_seeds() -> None:
     assert not any(words in warning for warning in check.warnings)
 
 
+def test_halves_of_the_baseline_are_not_called_untuned() -> None:
+    """A tuning belongs to both, and is left out: the note tells what the comparison does not test."""
+    runs = world([1.0] * 5, tau=0.01, seeds=4, rate=1e-3)
+    (check,) = judge(halved(RunTable(tuple(runs)), "a"), "a").values()
+    assert [warning for warning in check.warnings if "rate" in warning] == [
+        "both halves have the rates of the baseline, so that the error of the tuning is no part of this "
+        "comparison"
+    ]
+
+
 def test_the_looks_of_a_study_widen_its_intervals() -> None:
     """Section 5 of the design: mean +- crit_n s / sqrt(n); and one look at another level."""
     table = RunTable(tuple(world([1.3], tau=0.05, seeds=4, sizes=[1e6])))

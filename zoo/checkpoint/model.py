@@ -189,5 +189,8 @@ def _load_with(load: Callable[..., Model], path: Path, options: dict[str, object
     try:
         signature(load).bind(path, **options)
     except TypeError as error:
-        raise ZooError(f"{load.__name__}: {error}") from error
+        raise ZooError(
+            f"{path}: {load.__name__}: {error}; options of a format are arguments of load_model (n_heads=4) "
+            "and options of zoo import (--n-heads 4)"
+        ) from error
     return load(path, **options)

@@ -209,11 +209,19 @@ def _tuning(measurement: VariantMeasurement) -> Iterator[str]:
             for name, side, of_side in zip(names, measurement.pairs[first].sides, steps, strict=True)
         ]
         yield f"the sides were tuned by different rules, at {_listed(other)}: {'; '.join(rules)}"
+    shared = measurement.name.endswith(AGAIN) and not any(
+        size.tuned or size.rate != other.rate for size, other in zip(*sides, strict=True)
+    )
+    if shared and not without:
+        yield (
+            "both halves have the rates of the baseline, so that the error of the tuning is no "
+            "part of this comparison"
+        )
     for of_side, name in zip(sides, names, strict=True):
         moved = [
             n for n, side in zip(measurement.pairs, of_side, strict=True) if side.rate and not side.tuned
         ]
-        if moved:
+        if moved and not shared:
             how = (
                 "transferred, not bracketed"
                 if any(side.tuned for side in of_side)

@@ -230,7 +230,7 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
     with progress("reading the corpus", amount) as advance:
         split = _split(data, advance)
     left_out: dict[str, list[str]] = {CORPUS: [], VALIDATION_CORPUS: []}
-    carriage_returns = 0
+    carriage_returns = {False: 0, True: 0}
     dtype = dtype_for(tokenizer.vocab_size)
     names = {False: "train.bin"} | (
         {True: "validation.bin"} if split.threshold or split.only or data.validation_corpus else {}
@@ -244,18 +244,26 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
         texts = stack.enter_context(closing(encode_in_order(tokenizer, _sides(data, split, left_out))))
         for held_out, text, ids in texts:
             writers[held_out].add(ids, size := _utf8_bytes(text))
-            carriage_returns += "\r\n" in text
+            carriage_returns[held_out] += "\r\n" in text
             advance(size)
     for key, blank in left_out.items():
         if blank:
             log.warning("%s: %d blank documents are left out, the first is %s", key, len(blank), blank[0])
-    if carriage_returns:
+    if carriage_returns[False]:
         log.warning(
-            "%s: lines of %d of %d documents end with \\r\\n; the model learns to write the \\r, "
+            "%s: lines of %d of %d training documents end with \\r\\n; the model learns to write the \\r, "
             "and does not expect text without it",
             CORPUS,
-            carriage_returns,
-            sum(writer.documents for writer in writers.values()),
+            carriage_returns[False],
+            writers[False].documents,
+        )
+    elif carriage_returns[True]:
+        log.warning(
+            "%s: lines of %d of %d held-out documents end with \\r\\n, and those of no training document do; "
+            "a model does not expect the \\r, and can lose more by it than by everything else",
+            VALIDATION_CORPUS if data.validation_corpus else CORPUS,
+            carriage_returns[True],
+            writers[True].documents,
         )
     splits = {
         held_out: SplitEntry(
