@@ -433,6 +433,7 @@ def test_questions_share_runs(sweeps: dict[str, Sweep]) -> None:
     gpt, ngpt = runs("q1", "model=gpt"), runs("q1-start", "model=ngpt")
     assert len(gpt) == len(ngpt) == 3
     assert runs("q2-gpt", "optimizer=adamw") == runs("q2-horizon", "run=cosine") == gpt
+    assert runs("q2-amos", "optimizer=adamw") == gpt
     assert runs("q2-ngpt", "optimizer=adamw") == ngpt
     assert ngpt.isdisjoint(runs("q1", "model=ngpt"))
     assert sides("q1-start", "model=gpt") == sides("q1", "model=gpt")

@@ -46,6 +46,15 @@ def test_every_side_is_tuned_alike_and_no_token_is_read_twice(context: Sweep) ->
         assert {side.config.schedule.warmup for side in size.sides} == {50}
 
 
+def test_amos_by_its_rule_has_a_rate_for_every_budget() -> None:
+    """1/sqrt(batches) at each budget; the rate that is tuned is that of the middle one."""
+    for size in load_sweep(FOLDER / "q2-amos.yaml").ladder:
+        _, amos = (side.config for side in size.sides)
+        lengths = [amos.transfer.sizes([], 1, tokens // 2048).steps for tokens in size.budgets]
+        factors = [length**amos.transfer.exponent for length in lengths]
+        assert factors == pytest.approx([2**0.5, 1, 2**-0.5], rel=1e-3)
+
+
 def test_a_fragment_that_sets_the_size_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "clash.yaml"
     axes = {"model": {"gpt": {}, "wide": {"model": {"d_model": 96}}}}

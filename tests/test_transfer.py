@@ -514,6 +514,47 @@ def test_models_of_which_rules_say_nothing() -> None:
         explain(config("completep", 32, 2, reparam="residual"))
 
 
+HORIZON = {"type": "horizon", "horizon": -0.5, "base": {"steps": 10}}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "amos", "muon", "adafactor", "soap"])
+@pytest.mark.parametrize(
+    ("model", "reparam"),
+    [("gpt", "none"), ("gpt", "wesar"), ("gpt", "weight_norm"), ("t5", "none"), ("ngpt", "none")],
+)
+def test_the_horizon_covers_every_model_and_optimizer(model: str, reparam: str, optimizer: str) -> None:
+    """Four times the steps: half of every rate, the same start and decay."""
+    sizes = {"type": model, "vocab_size": 31, "d_model": 16, "n_layers": 2, "n_heads": 2}
+    fields = {"model": sizes, "reparam": reparam, "optimizer": {"type": optimizer, "lr": 1e-2}}
+    plain, ruled = (load_config(fields | {"transfer": rule}) for rule in ("none", HORIZON))
+    models = [initial_model(settings).model for settings in (plain, ruled)]
+    for name, tensor in models[1].state_dict().items():
+        assert torch.equal(tensor, models[0].state_dict()[name]), name
+    expected, halved, same = (
+        build_optimizer(m, settings.optimizer, transfer=settings.transfer, steps=steps).param_groups
+        for m, settings, steps in ((models[0], plain, 40), (models[1], ruled, 40), (models[1], ruled, 10))
+    )
+    assert [group["lr"] for group in halved] == [group["lr"] / 2 for group in expected]
+    assert [group["lr"] for group in same] == [group["lr"] for group in expected]
+    decays = [[group.get("weight_decay") for group in groups] for groups in (expected, halved)]
+    assert decays[0] == decays[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"base": {}}, r"transfer\.base: no steps; expected its size at the base"),
+        ({"base": {"steps": 10, "embed": 16}}, r"`base\.embed` has no effect: the rule is about steps alone"),
+        ({"horizon": 0}, r"transfer\.horizon and transfer\.base\.steps have no effect without each other"),
+        ({"horizon": None}, r"transfer\.horizon: value null"),
+        ({"wd_transfer": "sqrt"}, r"transfer\.wd_transfer: value 'sqrt'"),
+    ],
+)
+def test_settings_of_a_horizon_without_effect(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        explain(config("mup", 32, 2, transfer=HORIZON | changes))
+
+
 @pytest.mark.parametrize("rule", ["completep", "nugpt"])
 def test_a_resumed_run_goes_on_with_the_rule(tmp_path: Path, rule: str) -> None:
     """Eight steps at once, and four and four, end with the same bytes."""

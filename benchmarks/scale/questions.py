@@ -108,6 +108,13 @@ LADDERS = (
         ".022 after 6M.",
     ),
     Question("q2-gpt", "Q2: optimizers on GPT", _optimizers("GPT")),
+    Question(
+        "q2-amos",
+        "Q2: Amos by its paper's rule for the rate",
+        (Claim("optimizer=amos", "Amos with a rate by 1/sqrt(batches) needs fewer tokens than AdamW (GPT)"),),
+        remark="The rule came into the study after the first runs of the question above, where Amos has the "
+        "rate of 3M tokens at all budgets.",
+    ),
     Question("q2-ngpt", "Q2: optimizers on nGPT", _optimizers("nGPT")),
     Question(
         "q3",

@@ -29,7 +29,6 @@ import torch
 from torch import Tensor, nn
 
 from zoo.diagnose.coordinate_axes import WIDTH, Axis, block_names, names_at
-from zoo.init.transfer import NoTransfer
 from zoo.nn.linear import Linear
 from zoo.nn.lstm import LSTMState
 from zoo.run.config import RunConfig
@@ -243,7 +242,7 @@ def check_coordinates(
                 for name, alignment in trial.alignments():
                     aligned[name].append(alignment)
     changed = {name: _mean(values) for name, values in changes.items()}
-    over_m = config.transfer.update_size == "entry" and not isinstance(config.transfer, NoTransfer)
+    over_m = config.transfer.update_size == "entry" and config.transfer.of_sizes
     limited = axis is WIDTH and over_m and not movement and any(changed.values())
     return CoordinateCheck(
         axis,

@@ -130,6 +130,8 @@ class Transfer(Config):
     """Whether the rule changes the ends of residual branches."""
     own_horizon: ClassVar[float] = 0.0
     """The exponent of the horizon that belongs to the rule."""
+    of_sizes: ClassVar[bool] = True
+    """Whether the rule is about the sizes of the model, and thus about some models and optimizers only."""
 
     def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
         """The rule's factors for a parameter, without those of `wd_transfer` and `horizon`.
@@ -278,12 +280,42 @@ class NoTransfer(Transfer):
 
     type: Literal["none"] = "none"
 
+    of_sizes: ClassVar[bool] = False
+
     @model_validator(mode="after")
     def _has_no_settings(self) -> Self:
         for name in sorted(self.model_fields_set - {"type"}):
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"`{name}` has no effect without a rule")
         return self
+
+
+@TRANSFERS.register
+class Horizon(Transfer):
+    """The same settings at every size; all rates follow the number of steps (our rule, for every optimizer).
+
+    With the exponent -1/2 it is the rule of thumb of Amos' paper for text that is read once: a learning rate
+    of the order of 1/sqrt(N) for N independent batches (arXiv 2210.11693, section 3).
+    """
+
+    type: Literal["horizon"] = "horizon"
+    horizon: float = Field(ge=-2, le=2, description="exponent e: every rate times (steps / base steps)^e")
+    wd_transfer: Literal["rule", "independent"] = Field(
+        "rule", description="decay of matrices: the same at all numbers of steps; lr wd constant"
+    )
+
+    needs: ClassVar[tuple[str, ...]] = (STEPS,)
+    of_sizes: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _has_no_sizes(self) -> Self:
+        if others := sorted(self.base.keys() - {STEPS}):
+            raise ValueError(f"`base.{others[0]}` has no effect: the rule is about steps alone")
+        return self
+
+    def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
+        """Return factors of 1, as no size of the model matters."""
+        return Factors(), 1.0
 
 
 @TRANSFERS.register

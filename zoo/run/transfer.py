@@ -46,7 +46,7 @@ def under_rule(recipe: Recipe, transfer: Transfer) -> UnderRule:
     Raises:
         ConfigError: The rule does not cover such a model, or its base size does not fit the model.
     """
-    if isinstance(transfer, NoTransfer):
+    if not transfer.of_sizes:
         return UnderRule(recipe, recipe)
     model = build(recipe.model)
     _check(recipe, model, transfer)
@@ -86,7 +86,7 @@ def check_optimizer(transfer: Transfer, optimizer: OptimizerConfig) -> None:
         ConfigError: The rule does not cover the optimizer, or has no weight decay although the optimizer
             does.
     """
-    if isinstance(transfer, NoTransfer):
+    if not transfer.of_sizes:
         return
     rule = f"transfer: {type_of(transfer)}"
     if optimizer.update_size != transfer.update_size:
@@ -131,6 +131,9 @@ def rates_of(
     """
     if isinstance(transfer, NoTransfer):
         return None
+    if not transfer.of_sizes:
+        alike = sizes_of(model, transfer, steps)
+        return lambda p: transfer.at(p.spec, False, alike)
     _check(model.recipe, model, transfer)
     if not transfer.on_sphere and any(p.spec.keeps_norm for p in declared(model)):
         raise ConfigError(
