@@ -525,14 +525,15 @@ HORIZON = {"type": "horizon", "horizon": -0.5, "base": {"steps": 10}}
 def test_the_horizon_covers_every_model_and_optimizer(model: str, reparam: str, optimizer: str) -> None:
     """Four times the steps: half of every rate, the same start and decay."""
     sizes = {"type": model, "vocab_size": 31, "d_model": 16, "n_layers": 2, "n_heads": 2}
-    fields = {"model": sizes, "reparam": reparam, "optimizer": {"type": optimizer, "lr": 1e-2}}
-    plain, ruled = (load_config(fields | {"transfer": rule}) for rule in ("none", HORIZON))
-    models = [initial_model(settings).model for settings in (plain, ruled)]
+    fields: dict[str, Any] = {"model": sizes, "reparam": reparam}
+    fields["optimizer"] = {"type": optimizer, "lr": 1e-2}
+    plain, ruled = settings = [load_config(fields | {"transfer": rule}) for rule in ("none", HORIZON)]
+    models = [initial_model(each).model for each in settings]
     for name, tensor in models[1].state_dict().items():
         assert torch.equal(tensor, models[0].state_dict()[name]), name
     expected, halved, same = (
-        build_optimizer(m, settings.optimizer, transfer=settings.transfer, steps=steps).param_groups
-        for m, settings, steps in ((models[0], plain, 40), (models[1], ruled, 40), (models[1], ruled, 10))
+        build_optimizer(m, fields["optimizer"], transfer=each.transfer, steps=steps).param_groups
+        for m, each, steps in ((models[0], plain, 40), (models[1], ruled, 40), (models[1], ruled, 10))
     )
     assert [group["lr"] for group in halved] == [group["lr"] / 2 for group in expected]
     assert [group["lr"] for group in same] == [group["lr"] for group in expected]
