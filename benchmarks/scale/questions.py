@@ -113,8 +113,8 @@ LADDERS = (
         _optimizers("GPT"),
         remark="All sides keep the rate that is best at 3M tokens at all budgets. At 111k and 1.5M tokens a "
         "rate larger by sqrt(2) ends .110 lower for Amos, with seeds that are not compared, and .002 to .011 "
-        "for AdamW, Muon, NorMuon and Adafactor; so the next question has Amos by its paper's rule. Its clip, "
-        "average, momentum and the missing cosine were searched as well, and cost it .02 at most.",
+        "for AdamW, Muon, NorMuon and Adafactor; so the next question has Amos by its paper's rule. Its "
+        "clip, average, momentum and the missing cosine were searched as well, and cost it .02 at most.",
     ),
     Question(
         "q2-amos",
