@@ -184,7 +184,7 @@ BAD = [
         "nowhere.safetensors",
     ),
     (["import", "foreign.safetensors", "x", "--format", "ngpt-referenz"], "did you mean 'ngpt-reference'?"),
-    (["import", "foreign.safetensors", "x", "--format", "ngpt-reference"], "--n-heads 4"),
+    (["import", "foreign.safetensors", "x", "--format", "ngpt-reference"], "the option --n-heads of"),
     (
         ["import", "foreign.safetensors", "x", "--format", "ngpt-reference", "--n-heads", "4"],
         "foreign.safetensors",

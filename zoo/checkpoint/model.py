@@ -7,7 +7,7 @@ one of the formats of `zoo.checkpoint.formats`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
+from inspect import Parameter, signature
 from pathlib import Path
 
 import torch
@@ -185,12 +185,16 @@ def _model_file(file: Path) -> ModelFile:
 
 
 def _load_with(load: Callable[..., Model], path: Path, options: dict[str, object]) -> Model:
-    """Call the reader of a format; an option that it does not take raises a ZooError."""
-    try:
-        signature(load).bind(path, **options)
-    except TypeError as error:
-        raise ZooError(
-            f"{path}: {load.__name__}: {error}; options of a format are arguments of load_model (n_heads=4) "
-            "and options of zoo import (--n-heads 4)"
-        ) from error
+    """Call the reader of a format; an option that it does not take, or that is missing, raises a ZooError."""
+    _, *known = signature(load).parameters.values()
+    names = [parameter.name for parameter in known]
+    for name in options:
+        if name not in names:
+            raise ZooError(f"{path}: its format has no option called '{name}'{did_you_mean(name, names)}")
+    for parameter in known:
+        if parameter.default is Parameter.empty and parameter.name not in options:
+            raise ZooError(
+                f"{path}: its format needs {parameter.name}, an argument of load_model and the option "
+                f"--{parameter.name.replace('_', '-')} of zoo import"
+            )
     return load(path, **options)
