@@ -83,8 +83,7 @@ demo: $(VENV)/ready
 	rm -rf $(DEMO)/demo-text
 	$(BIN)/zoo train demo-text train.runs_dir=$(DEMO) $(DEMO_CHANGES)
 	@$(BIN)/zoo generate $(DEMO)/demo-text --prompt '$(PROMPT)' --max-new-tokens 100
-	$(BIN)/zoo sweep configs/sweeps/demo.yaml --workers 2 --out $(DEMO) $(DEMO_CHANGES)
-	@$(BIN)/zoo report $(DEMO)/demo --out $(DEMO)/report
+	$(BIN)/zoo sweep configs/sweeps/demo.yaml --workers 2 --out $(DEMO) --report $(DEMO)/report $(DEMO_CHANGES)
 
 study: $(VENV)/ready
 	@for sweep in $(STUDY); do \

@@ -20,10 +20,11 @@ from synthetic_runs import curve, write_run, write_sweep
 from tiny_sweeps import sweep_file
 
 from zoo.ablate.added_seeds import SeedPlanner, stages
+from zoo.ablate.alpha import ALPHA
 from zoo.ablate.caveats import caveats
 from zoo.ablate.estimate import estimate
 from zoo.ablate.execute import planner_of
-from zoo.ablate.ladder_estimate import ALPHA, decision_of, detected_shares, estimate_ladder
+from zoo.ablate.ladder_estimate import decision_of, detected_shares, estimate_ladder
 from zoo.ablate.ladder_plan import table_of
 from zoo.ablate.ladder_verdict import declared
 from zoo.ablate.manifest import read_manifest, write_manifest

@@ -69,7 +69,7 @@ def test_the_demo_is_a_sweep_of_twelve_runs_and_one_that_writes() -> None:
         "zoo train demo-text",
         "zoo generate",
         "zoo sweep configs/sweeps/demo.yaml",
-        "zoo report runs/demo/demo",
+        "--report runs/demo/report",
     ]
     places = [commands.index(command) for command in order]
     assert places == sorted(places)

@@ -162,7 +162,19 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     for options, told in [
         (["--dry-run"], "what it costs"),
         (["train.log_every=3"], "2/2 finished: init="),
+        ([], f"The page with all of it: zoo report {tmp_path / 'sweeps/tiny'} --out DIR"),
     ]:
         zoo("sweep", file, *options)
         assert told in capsys.readouterr().out
+    page = tmp_path / "page" / "report.html"
+    zoo("sweep", file, "--report", str(page.parent))
+    assert f"wrote {page}" in capsys.readouterr().out
+    by_sweep = page.read_bytes()
+    zoo("report", str(tmp_path / "sweeps/tiny"), "--out", str(page.parent))
+    assert page.read_bytes() == by_sweep
+    zoo("sweep", file, "--report", str(page.parent), "--dry-run", status=2)
+    assert "--report has no effect with --dry-run" in capsys.readouterr().err
+    zoo("sweep", file, "--report", str(page), "--out", str(tmp_path / "other"), status=2)
+    assert f"{page}: cannot be written" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
     zoo("sweep", file, "optimizer.lr=1e30", "train.clip_norm=null", status=1)

@@ -64,6 +64,4 @@ def run_sweep(sweep: Sweep, workers: int | None, console: Console) -> SweepResul
             return result
     if result.finished and sweep.lines is not None and (doubt := progress(sweep).doubt):
         console.print(_caution(doubt))
-    page = f"The page with all of it: zoo report {sweep.folder} --out DIR"
-    console.print(page, highlight=False, markup=False)
     return result

@@ -12,6 +12,7 @@ from rich.table import Table
 from scipy import stats
 
 from zoo.ablate.added_seeds import stages
+from zoo.ablate.alpha import ALPHA
 from zoo.ablate.amount import most_added, of_size
 from zoo.ablate.estimate import PROBE_STEPS, SpeedProbe
 from zoo.ablate.ladder import LadderSize
@@ -31,8 +32,6 @@ from zoo.ablate.trained import known_runs, trained_tokens
 
 STUDIES = 300
 """Number of simulated studies for each factor."""
-ALPHA = 0.05
-"""The probability of any false claim."""
 FACTORS = (1.1, 1.2, 1.5)
 TRUNK = 0.8
 """Assumed correlation of the budgets of one seed if they are branches of one trunk."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from zoo.ablate.alpha import ALPHA
 from zoo.ablate.crashes import crashes
 from zoo.ablate.manifest import Manifest, read_manifest
 from zoo.ablate.scale.looks import Looks
@@ -67,7 +68,7 @@ def is_ladder(folder: Path) -> bool:
 
 
 def judge_ladder(
-    folder: Path, baseline: str | None = None, alpha: float = 0.05, metric: str | None = None
+    folder: Path, baseline: str | None = None, alpha: float = ALPHA, metric: str | None = None
 ) -> LadderVerdict:
     """Judge the runs of a ladder that have ended.
 

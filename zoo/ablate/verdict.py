@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from zoo.ablate.alpha import ALPHA
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
 from zoo.ablate.scale.looks import Looks
@@ -29,9 +30,6 @@ from zoo.ablate.statistics import (
 )
 from zoo.ablate.tuning_error import enough_seeds, gap
 from zoo.utils.errors import ZooError
-
-ALPHA = 0.05
-"""The default probability of a false alarm in a sweep in which no variant differs from the baseline."""
 
 ROUNDING = 1e-12
 """Tolerance within which differences count as equal."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zoo.ablate.alpha import ALPHA
 from zoo.commands.app import DIVERGED, INTERRUPTED, Overrides, Wide, command, console, echo, named_columns
 from zoo.utils.errors import ZooError
+
+if TYPE_CHECKING:
+    from zoo.ablate.ladder_verdict import LadderVerdict
+    from zoo.ablate.verdict import Judgement
 
 
 @command()
@@ -30,6 +36,10 @@ def sweep(
         bool,
         typer.Option("--jobs", help="Only print the commands of the runs that are due now, for a scheduler."),
     ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="When all runs have ended: the folder for the page of `zoo report`."),
+    ] = None,
 ) -> None:
     """Train every variant with several seeds, all tuned alike; the same command resumes the sweep."""
     from zoo.ablate.conclusion import run_sweep
@@ -38,9 +48,12 @@ def sweep(
     from zoo.ablate.ladder_estimate import estimate_ladder
     from zoo.ablate.pool import worker_count
     from zoo.ablate.sweep import load_sweep
+    from zoo.utils.atomic import explained, make_folder
 
     if jobs and (dry_run or workers is not None):
         raise ZooError("sweep: --dry-run and --workers have no effect with --jobs")
+    if report is not None and (jobs or dry_run):
+        raise ZooError("sweep: --report has no effect with --dry-run and --jobs")
     shown = console()
     plan = load_sweep(file, overrides or (), out)
     if dry_run:
@@ -53,9 +66,17 @@ def sweep(
         for line in write_jobs(plan):
             echo(line)
         return
+    if report is not None:
+        with explained(report):
+            make_folder(report)  # whatever forbids it is reported before the runs, not after them
     result = run_sweep(plan, workers, shown)
     if not result.finished:
         raise typer.Exit(INTERRUPTED)
+    if report is None:
+        echo(f"The page with all of it: zoo report {plan.folder} --out DIR")
+    else:
+        _, page = _judged([plan.folder], report)
+        echo(f"wrote {page}")
     failed = [run for run in result.manifest.runs if run.status == "failed"]
     if any("final" in run.phases or run.crashed for run in failed):
         raise typer.Exit(DIVERGED)
@@ -76,7 +97,7 @@ def report(
     alpha: Annotated[
         float,
         typer.Option(help="The significance level of the comparisons."),
-    ] = 0.05,
+    ] = ALPHA,
     metric: Annotated[
         str | None,
         typer.Option(
@@ -88,11 +109,27 @@ def report(
 ) -> None:
     """Report which variant is better and how certain that is: verdict, speed-up, curves and costs."""
     from zoo.ablate.conclusion import conclusion, ladder_conclusion
-    from zoo.ablate.ladder_verdict import LadderVerdict, is_ladder, judge_ladder
+    from zoo.ablate.ladder_verdict import LadderVerdict
+
+    verdicts, page = _judged(runs, out, baseline, alpha, metric)
+    for each in verdicts:
+        text = ladder_conclusion(each) if isinstance(each, LadderVerdict) else conclusion(each)
+        console(wide).print(text)
+    echo(f"wrote {page}")
+
+
+def _judged(
+    runs: Sequence[Path],
+    out: Path,
+    baseline: str | None = None,
+    alpha: float = ALPHA,
+    metric: str | None = None,
+) -> tuple[Sequence[Judgement | LadderVerdict], Path]:
+    """The verdicts of sweeps or run folders, and the path of the page that is written about them."""
+    from zoo.ablate.ladder_verdict import is_ladder, judge_ladder
     from zoo.ablate.results import is_sweep
     from zoo.report.ladder import write_ladder
-    from zoo.report.report import report as write
-    from zoo.report.report import report_sweeps
+    from zoo.report.report import report, report_sweeps
 
     if len(runs) == 1 and is_ladder(runs[0]):
         ladder = judge_ladder(runs[0], baseline, alpha, metric)
@@ -106,19 +143,11 @@ def report(
             missing=ladder.missing,
             description=ladder.manifest.description,
         )
-        console(wide).print(ladder_conclusion(ladder))
-        echo(f"wrote {page}")
-        return
+        return [ladder], page
     if len(runs) > 1 and all(map(is_sweep, runs)):
-        verdicts, page = report_sweeps(runs, out, baseline=baseline, alpha=alpha, metric=metric)
-        for each in verdicts:
-            text = ladder_conclusion(each) if isinstance(each, LadderVerdict) else conclusion(each)
-            console(wide).print(text)
-        echo(f"wrote {page}")
-        return
-    judgement, page = write(runs, out, baseline=baseline, alpha=alpha, metric=metric)
-    console(wide).print(conclusion(judgement))
-    echo(f"wrote {page}")
+        return report_sweeps(runs, out, baseline=baseline, alpha=alpha, metric=metric)
+    judgement, page = report(runs, out, baseline=baseline, alpha=alpha, metric=metric)
+    return [judgement], page
 
 
 @command()
@@ -134,7 +163,7 @@ def verdict(
     margin: Annotated[
         float | None, typer.Option(help="The factor within which two variants count as equal, e.g. 1.05.")
     ] = None,
-    alpha: Annotated[float, typer.Option(help="The allowed probability of any false claim.")] = 0.05,
+    alpha: Annotated[float, typer.Option(help="The allowed probability of any false claim.")] = ALPHA,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The folder for the page, CSV, LaTeX and figures.")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from zoo.ablate.alpha import ALPHA
 from zoo.ablate.ladder_verdict import LadderVerdict
 from zoo.ablate.results import read_results
 from zoo.ablate.table import Table
-from zoo.ablate.verdict import ALPHA, Judgement, judge
+from zoo.ablate.verdict import Judgement, judge
 from zoo.report.chapter import Chapter, chapter_of, joined, read_chapter
 from zoo.report.csv_files import tables_csv
 from zoo.report.latex import tables_latex

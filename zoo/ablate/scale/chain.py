@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from zoo.ablate.alpha import ALPHA
 
-def claims(chains: Mapping[str, Sequence[float]], alpha: float = 0.05) -> dict[str, int]:
+
+def claims(chains: Mapping[str, Sequence[float]], alpha: float = ALPHA) -> dict[str, int]:
     """The number of claims of each chain that hold, at a family-wise error rate of `alpha`.
 
     Args:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from zoo.ablate.alpha import ALPHA
 from zoo.ablate.scale.looks import adjusted_p
 from zoo.ablate.scale.speedup import ROUNDING, SizeSpeedup, exp
 from zoo.ablate.statistics import LEVEL
@@ -95,7 +96,7 @@ class Estimate:
             return self.p_value
         return adjusted_p(self.p_value, self.critical, self.df_scatter, alpha)
 
-    def detectable(self, alpha: float = 0.05) -> float:
+    def detectable(self, alpha: float = ALPHA) -> float:
         """The factor c that such a study detects with probability `POWER` if claims need p <= alpha."""
         se, df = self.binding
         error = self._error_of_look * alpha / (1 - self.level)

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from zoo.ablate.alpha import ALPHA
+
 Array = NDArray[np.float64]
 
 STUDIES = 2_000_000
@@ -80,7 +82,7 @@ class Looks:
 
 
 @functools.cache
-def critical_values(n_max: int, alpha: float = 0.05, studies: int = STUDIES) -> tuple[float, ...]:
+def critical_values(n_max: int, alpha: float = ALPHA, studies: int = STUDIES) -> tuple[float, ...]:
     """Critical values of |t| for looks after 3, 4, ..., n_max seeds.
 
     Args:
@@ -110,7 +112,7 @@ def critical_values(n_max: int, alpha: float = 0.05, studies: int = STUDIES) -> 
 
 @functools.cache
 def critical_values_of_sizes(
-    ln_params: tuple[float, ...], first: int = 4, alpha: float = 0.05, studies: int = STUDIES
+    ln_params: tuple[float, ...], first: int = 4, alpha: float = ALPHA, studies: int = STUDIES
 ) -> tuple[float, ...]:
     """Critical values of the line's |t| in the middle of the sizes, looked at after each added size.
 
@@ -186,7 +188,7 @@ def _boundaries(statistics: Array, spent: Sequence[float]) -> tuple[float, ...]:
     return tuple(values)
 
 
-def anytime_value(n: int, alpha: float = 0.05, g: float = MIXTURE) -> float:
+def anytime_value(n: int, alpha: float = ALPHA, g: float = MIXTURE) -> float:
     """The critical value of |t| after n seeds without a declared maximum; infinite if there is none.
 
     It holds for all n simultaneously, by an e-value with mean / sd ~ N(0, g) (arXiv 2310.03722).

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
+from zoo.ablate.alpha import ALPHA
 from zoo.ablate.scale import one_size, size_looks
 from zoo.ablate.scale.doubts import doubts
 from zoo.ablate.scale.line import FEWEST_SIZES, POWER, Line, Prediction, back_test
@@ -108,7 +109,7 @@ def judge(
     baseline: str,
     *,
     margin: float | None = None,
-    alpha: float = 0.05,
+    alpha: float = ALPHA,
     looks: Looks | None = None,
 ) -> dict[str, ScaleVerdict]:
     """Judge every variant of a table against the baseline.
