@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from zoo.evaluation.tasks import load_tasks
 from zoo.evaluation.warnings_only import warnings_only
 from zoo.hub.export import export
 from zoo.models import LanguageModel, Model
+from zoo.sampling import generate
 from zoo.train.run import train
 from zoo.utils.errors import DataError, ZooError
 
@@ -145,6 +147,22 @@ def test_a_tokenizer_that_opens_texts(tmp_path: Path, folder: Path) -> None:
     assert model.tok_encode("the quick") == other.tok_encode("the quick")
     assert model.tok_encode("the quick")[0] == model.prefix_token_id == 0
     assert_equal(answers(model, folder), answers(other, folder))
+
+    # Llama 3 and others end a text at several tokens, of which the tokenizer knows one.
+    asked = [request("generate_until", prompt, {"max_gen_toks": 12}) for prompt in ("the quick", "a")]
+    unended = model.generate_until(asked)
+    prompt = model.tok_encode("the quick")
+    written = generate(load_model(tmp_path), torch.tensor([prompt]), 12, temperature=0)[
+        0, len(prompt) :
+    ].tolist()
+    end = next(token for token in written[2:] if token not in written[:2])
+    (tmp_path / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": [1, end], "pad_token_id": 1})
+    )
+    ended = ours(tmp_path).generate_until(asked)
+    assert ended == theirs(tmp_path).generate_until(asked)
+    assert unended[0].startswith(ended[0])
+    assert len(ended[0]) < len(unended[0])
 
 
 def in_one_pass(model: Model, context: list[int], continuation: list[int]) -> float:

@@ -15,7 +15,7 @@ from zoo.data.prompting import DECODER_START_ID, HubPrompting, Prompting
 from zoo.data.tokenizers.base import check_ids
 from zoo.models import LanguageModel, Model
 from zoo.run.limits import require_memory
-from zoo.run.trained import check_together, data_of, tokenizer_of
+from zoo.run.trained import check_together, data_of, published_ends, tokenizer_of
 from zoo.sampling import Sampling, TextStreamer, steps
 from zoo.utils.atomic import warned, write_text
 from zoo.utils.device import find_device
@@ -50,7 +50,7 @@ class TextGenerator:
         self._model = load_model(path, device=find_device(device), dtype=dtype)
         self._prompting, self._tokenizer = _prompting(path, self._model), tokenizer_of(path)
         self._compile, self._cuda_graph = compile, cuda_graph
-        self._published_ends = _published_ends(path, self._model)
+        self._published_ends = published_ends(path, self._model)
         check_together(path, self._tokenizer, self._model.recipe.model.vocab_size)
 
     def complete(
@@ -229,19 +229,3 @@ def _decoder_start_id(path: Path, model: Model) -> int:
     if type(start) is not int or not 0 <= start < size:
         raise DataError(f"{path}: decoder_start_token_id is {start!r}; expected a token below {size}")
     return start
-
-
-def _published_ends(path: Path, model: Model) -> frozenset[int]:
-    """The tokens at which transformers ends a text of an imported model, beside the tokenizer's.
-
-    Raises:
-        DataError: Its files name something that is no token.
-    """
-    if data_of(path) is not None:
-        return frozenset()
-    named = (model.published.get(name, {}).get("eos_token_id") for name in ("generation", "config"))
-    value = next((value for value in named if value is not None), ())
-    ends = [value] if isinstance(value, int) else value
-    if not isinstance(ends, list | tuple) or not all(type(end) is int for end in ends):
-        raise DataError(f"{path}: eos_token_id is {value!r}; expected a token or a list of tokens")
-    return frozenset(ends)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from zoo.evaluation.generation_settings import GenerationSettings
 from zoo.models import LanguageModel
@@ -14,7 +14,7 @@ def continuations(
     decode: Callable[[list[int]], str],
     prompts: Sequence[Sequence[int]],
     settings: GenerationSettings,
-    eos_id: int,
+    end_ids: Collection[int],
 ) -> list[str]:
     """Continue prompts in one batch until all of them have ended.
 
@@ -23,7 +23,7 @@ def continuations(
         decode: a function from tokens to their text.
         prompts: token ids, at least one in each.
         settings: the settings of the generation.
-        eos_id: the token that ends a text.
+        end_ids: the tokens that end a text.
 
     Returns:
         The continuation of each prompt, without the prompt. It may end with a stop string and the characters
@@ -40,7 +40,7 @@ def continuations(
         tokens,
         settings.max_new_tokens,
         settings.sampling,
-        eos_id=eos_id,
+        eos_id=end_ids,
         mask=padding,
         compile=False,
     )
@@ -49,7 +49,7 @@ def continuations(
             if not ended[row]:
                 written[row].append(token)
                 texts[row] = decode(written[row])
-                ended[row] = token == eos_id or any(word in texts[row] for word in settings.stop)
+                ended[row] = token in end_ids or any(word in texts[row] for word in settings.stop)
         if all(ended):
             break
     return texts

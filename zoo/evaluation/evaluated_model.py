@@ -15,7 +15,7 @@ from zoo.data.text.dataset import TextData
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.saved import find_tokenizer
 from zoo.models import LanguageModel
-from zoo.run.trained import check_together, data_of, tokenizer_of
+from zoo.run.trained import check_together, data_of, published_ends, tokenizer_of
 from zoo.utils.errors import DataError
 
 POSITIONS = "max_position_embeddings"
@@ -30,6 +30,7 @@ class EvaluatedModel:
         model: the model, in evaluation mode.
         tokenizer: the tokenizer of its training.
         start_id: the token in front of a text.
+        end_ids: the tokens that end a generated text.
         prefix_ids: the tokens in front of a prompt: those of the tokenizer, or none if the model was trained
             on plain text, which has no prefix.
         context: number of tokens in a sequence of its training, or its number of positions; None: unknown.
@@ -41,6 +42,7 @@ class EvaluatedModel:
     model: LanguageModel
     tokenizer: Tokenizer
     start_id: int
+    end_ids: frozenset[int]
     prefix_ids: list[int]
     context: int | None
     lines: bool
@@ -91,7 +93,15 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
                 f"{config.vocab_size}, or null for the one that ends documents"
             )
     return EvaluatedModel(
-        model, model_tokenizer, start_id, prefix_ids, context, lines, separates_documents, template
+        model,
+        model_tokenizer,
+        start_id,
+        published_ends(path, model) | {model_tokenizer.eos_id},
+        prefix_ids,
+        context,
+        lines,
+        separates_documents,
+        template,
     )
 
 

@@ -216,7 +216,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
                         # With one seed for all, a question that is asked twice would get the same answer
                         # twice.
                         replace(settings, sampling=replace(settings.sampling, seed=number)),
-                        self.eot_token_id,
+                        self.evaluated.end_ids,
                     )
                     for i, text in zip(batch, generated, strict=True):
                         texts[members[i]] = postprocess_generated_text(text, list(settings.stop), None)

@@ -7,6 +7,7 @@ from pathlib import Path
 from zoo.data.dataset import DataConfig
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.saved import SavedConfig, find_tokenizer
+from zoo.models import Model
 from zoo.run.config import load_config
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import DataError
@@ -66,6 +67,30 @@ def check_together(path: Path, tokenizer: Tokenizer, vocab_size: int) -> None:
             f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, but model.vocab_size is {vocab_size}: "
             "they do not belong together"
         )
+
+
+def published_ends(path: Path, model: Model) -> frozenset[int]:
+    """The tokens at which transformers ends a text of an imported model, beside the tokenizer's.
+
+    Args:
+        path: the path of the model.
+        model: the model that was loaded from there.
+
+    Returns:
+        The ids that `eos_token_id` lists in generation_config.json, or otherwise in config.json; none for a
+        model that zoo trained.
+
+    Raises:
+        DataError: Its files name something that is no token.
+    """
+    if data_of(path) is not None:
+        return frozenset()
+    named = (model.published.get(name, {}).get("eos_token_id") for name in ("generation", "config"))
+    value = next((value for value in named if value is not None), ())
+    ends = [value] if isinstance(value, int) else value
+    if not isinstance(ends, list | tuple) or not all(type(end) is int for end in ends):
+        raise DataError(f"{path}: eos_token_id is {value!r}; expected a token or a list of tokens")
+    return frozenset(ends)
 
 
 def bring_tokenizer(source: Path, folder: Path) -> str:
