@@ -12,8 +12,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from zoo import build_model, build_optimizer
+from zoo.optim import Prodigy, ScheduleFreeAdamW
 from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import CheckpointError, ConfigError
 
 SIZES: dict[str, Any] = {"vocab_size": 31, "d_model": 16, "n_layers": 1, "n_heads": 2, "seed": 0}
 
@@ -150,6 +151,78 @@ def test_a_state_dict_goes_through_torch_save(name: str) -> None:
     take(model, optimizer, 2)
     take(other_model, other, 2)
     assert_alike(model, other_model)
+
+
+def two_groups(
+    kind: type[Optimizer], vector_first: bool, **options: Any
+) -> tuple[list[nn.Parameter], Optimizer]:
+    """A matrix and a vector with the weight decays .5 and 0, as two groups in one or the other order."""
+    matrix, vector = nn.Parameter(torch.ones(4, 3)), nn.Parameter(torch.ones(3))
+    groups: list[Any] = [
+        {"params": [("matrix", matrix)], "weight_decay": 0.5},
+        {"params": [("vector", vector)], "weight_decay": 0.0},
+    ]
+    return [matrix, vector], kind(groups[::-1] if vector_first else groups, **options)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(ScheduleFreeAdamW, {"lr": 0.1}), (Prodigy, {"d0": 0.01}), (torch.optim.RMSprop, {"lr": 0.01})],
+)
+def test_settings_stay_with_the_parameters_of_their_group(
+    kind: type[Optimizer], options: dict[str, Any]
+) -> None:
+    """The order of the groups follows that of the model's parameters, which may have changed."""
+
+    def go(parameters: list[nn.Parameter], optimizer: Optimizer, *seeds: int) -> None:
+        for seed in seeds:
+            generator = torch.Generator().manual_seed(seed)
+            for p in parameters:
+                p.grad = torch.randn(p.shape, generator=generator)
+            optimizer.step()
+
+    (ours, one), (theirs, other) = two_groups(kind, False, **options), two_groups(kind, True, **options)
+    go(ours, one, 0, 1)
+    with torch.no_grad():
+        for p, q in zip(theirs, ours, strict=True):
+            p.copy_(q)
+    load_state_by_name(other, unflatten(*flatten(copy.deepcopy(state_by_name(one)))))
+    assert [group["weight_decay"] for group in other.param_groups] == [0.0, 0.5]
+    go(ours, one, 2, 3)
+    go(theirs, other, 2, 3)
+    assert all(torch.equal(p, q) for p, q in zip(ours, theirs, strict=True))
+    together = kind(
+        [("matrix", nn.Parameter(torch.ones(4, 3))), ("vector", nn.Parameter(torch.ones(3)))], **options
+    )  # type: ignore[call-arg]
+    together.add_param_group({"params": [("more", nn.Parameter(torch.ones(2)))]})
+    state = copy.deepcopy(state_by_name(one))
+    state[""]["shapes"]["more"] = (2,)
+    with pytest.raises(CheckpointError, match="a parameter group of matrix; expected the groups that this"):
+        load_state_by_name(together, state)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_parameter_may_get_its_first_gradient_after_the_checkpoint(name: str) -> None:
+    """What the state has of it is what it would start from."""
+    late = "blocks.0.mlp.u.weight"
+
+    def go(model: Any, optimizer: Optimizer, *seeds: int) -> None:
+        for seed in seeds:
+            generator = torch.Generator().manual_seed(seed)
+            for key, parameter in model.named_parameters():
+                gradient = torch.randn(parameter.shape, generator=generator)
+                parameter.grad = None if key == late and seed < 3 else gradient
+            optimizer.step()
+
+    model, optimizer = begun(name)
+    go(model, optimizer, 0, 1)
+    again_model, again = begun(name)
+    again_model.load_state_dict(model.state_dict())
+    load_state_by_name(again, unflatten(*flatten(copy.deepcopy(state_by_name(optimizer)))))
+    go(model, optimizer, 2, 3, 4, 5)
+    go(again_model, again, 2, 3, 4, 5)
+    assert not torch.equal(model.get_parameter(late), begun(name)[0].get_parameter(late))
+    assert_alike(model, again_model)
 
 
 @pytest.mark.parametrize("kind", ["amsgrad", "subclass", "path"])

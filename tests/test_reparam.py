@@ -157,7 +157,7 @@ def test_a_tied_table_keeps_its_lookup_factor(method: Reparam, tmp_path: Path) -
 
 
 def test_split_refuses() -> None:
-    with pytest.raises(ZooError, match="the model is reparameterised already"):
+    with pytest.raises(ZooError, match="reparameterised already, or multiplied by a fixed factor"):
         split(build(WeSaR()), WeSaR(), He())
     plain = build(NoReparam(), init=He(embedding_scaling=False))
     for method in (NoReparam(), SigmaReparam()):

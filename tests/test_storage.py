@@ -13,7 +13,7 @@ from zoo.checkpoint.safetensors import read_tensors
 from zoo.models import Model
 from zoo.optim.storage import round_stochastically, store_in_bfloat16
 from zoo.run.job import Job
-from zoo.spec import MATRICES, declared
+from zoo.spec import MATRICES, Module, declared
 from zoo.train.build import build
 from zoo.train.distributed import World
 from zoo.train.run import train
@@ -72,6 +72,21 @@ def test_rounding_leaves_what_is_not_finite() -> None:
     assert round_stochastically(nans).isnan().all()
     infinities = torch.tensor([torch.inf, -torch.inf])
     assert torch.equal(round_stochastically(infinities), infinities.bfloat16())
+
+
+@pytest.mark.parametrize(("name", "reparam"), [("gpt", "weight_norm"), ("ngpt", "lora")])
+def test_norms_of_virtual_tensors_are_float32(name: str, reparam: str) -> None:
+    """In bfloat16 the lengths of rows would be wrong by up to .4 %."""
+    model = build_model(name, vocab_size=64, d_model=64, n_layers=1, n_heads=2, reparam=reparam)
+    for p in declared(model):
+        if p.spec.role in MATRICES:
+            p.parameter.data = (p.parameter.data + 0.01).bfloat16()
+    module = model.get_submodule("blocks.0.mlp.u")
+    assert isinstance(module, Module)
+    found = module.virtual("weight")
+    assert found.dtype == torch.float32
+    length = module.get_parameter("weight_length") if reparam == "weight_norm" else torch.ones(len(found))
+    torch.testing.assert_close(found.norm(dim=1), length, atol=0, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["adamw", "amos", "muon"])

@@ -126,7 +126,7 @@ class GPT2Init(Normal):
 
 @INITS.register
 class NGPTInit(Init):
-    """1 / sqrt(d), over sqrt(2N) where a residual branch ends (nGPT, section 3)."""
+    """1 / sqrt(d), over sqrt(2N) where a residual branch ends (nGPT, A.5)."""
 
     type: Literal["ngpt"] = "ngpt"
 

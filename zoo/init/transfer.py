@@ -7,7 +7,8 @@ size. At the base size every factor is 1.
 Some rules put a fixed factor c behind a matrix, such as 1/m behind the read-out. For optimizers whose update
 does not depend on the scale of the gradient, the same is reached by multiplying the start and the learning
 rate by c and dividing the decay and eps by c. zoo does the latter (our choice), so that no checkpoint depends
-on a rule.
+on a rule. Clipping by the global norm is not the same, because the gradient of such a matrix is 1/c times as
+large as in the source, and so is its part of the norm.
 """
 
 from __future__ import annotations
@@ -295,7 +296,7 @@ class Horizon(Transfer):
     """The same settings at every size; all rates follow the number of steps (our rule, for every optimizer).
 
     With the exponent -1/2 it is the rule of thumb of Amos' paper for text that is read once: a learning rate
-    of the order of 1/sqrt(N) for N independent batches (arXiv 2210.11693, section 3).
+    of the order of 1/sqrt(N) for N independent batches (arXiv 2210.11693, section 2, justified in section 4).
     """
 
     type: Literal["horizon"] = "horizon"

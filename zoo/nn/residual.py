@@ -21,7 +21,7 @@ Norm = Callable[[tuple[str, int], float], Module]
 
 ALPHA = 0.25
 """The value that alpha is declared to reach: in the paper's runs of 24 layers of width 1,024 it ends at about
-.22 for attention and .33 for the MLP (nGPT, Figure 6)."""
+.22 for attention and .33 for the MLP (nGPT, Table 5)."""
 
 
 class Unnormed(Module):

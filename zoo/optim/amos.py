@@ -29,7 +29,7 @@ from zoo.optim.optimizer import ZooOptimizer
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import batches, slot_dtype
-from zoo.spec import reduced_shape
+from zoo.spec import Role, reduced_shape
 from zoo.utils.errors import CheckpointError, ConfigError
 from zoo.utils.untyped import Passed
 
@@ -428,9 +428,13 @@ class AmosConfig(OptimizerConfig):
         """Return True, because every update depends on eta."""
         return True
 
-    def largest_step(self, spec: ParamSpec) -> float:
-        """Return xi eta, which both of Amos' decays make smaller."""
-        return self.lr * _eta(spec, self.scaling_eta)
+    def largest_step(self, spec: ParamSpec) -> float | None:
+        """Return xi eta, which both of Amos' decays make smaller; None where entries share a slot.
+
+        An entry of a shared slot whose gradient is larger than that of the others moves further.
+        """
+        alone = self.reduction == "none" or (spec.role is Role.SCALING and self.scaling_slots == "entry")
+        return self.lr * _eta(spec, self.scaling_eta) if alone else None
 
     def build(self, entries: Sequence[Entry]) -> Amos:
         """Build the optimizer; a group has the variables of equal eta and equal shared dimensions."""

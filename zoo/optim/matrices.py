@@ -55,7 +55,8 @@ class MatrixLayout:
         counts, order = self._axes(tensor.dim())
         shape = _divided(tensor.shape, counts)
         rows = math.prod(shape[2 * d + 1] for d in self.rows)
-        return tensor.reshape(shape).permute(order).reshape(math.prod(counts.values()), rows, -1)
+        columns = math.prod(shape[2 * d + 1] for d in range(tensor.dim()) if d not in self.rows)
+        return tensor.reshape(shape).permute(order).reshape(math.prod(counts.values()), rows, columns)
 
     def join(self, matrices: Tensor, shape: tuple[int, ...]) -> Tensor:
         """The inverse of `split`, for a parameter of the given shape."""

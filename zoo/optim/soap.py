@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 LEAST_EIGENVALUE = 1e-30
 
+UNBEGUN = -1.0
+"""The slot `step` of a parameter that has had no gradient yet: its first one makes the bases, in step 0."""
+
 
 class SOAP(ZooOptimizer):
     r"""SOAP (Vyas et al., arXiv 2409.11321, Algorithm 3), for matrices of any number of dimensions.
@@ -112,7 +115,7 @@ class SOAP(ZooOptimizer):
     def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """Two moments, and for each side that has a basis the average and the basis."""
         dtype, device = slot_dtype(parameter), parameter.device
-        slots = {"step": torch.zeros((), dtype=torch.float32)}
+        slots = {"step": torch.full((), UNBEGUN, dtype=torch.float32)}
         for name, shape in state_shapes(tuple(parameter.shape), group["max_precond_dim"]).items():
             slots[name] = torch.zeros(shape, dtype=dtype, device=device)
         return slots
@@ -121,14 +124,14 @@ class SOAP(ZooOptimizer):
         """Move every parameter that has a gradient."""
         for group in self.param_groups:
             for parameter in due(group):
-                state, unless, g = self.state[parameter], left_out(self), gradient(parameter)
+                state, unless, g = self.state_of(parameter, group), left_out(self), gradient(parameter)
                 if unless is not None:
                     g = torch.where(unless, 0, g)  # the factorisations refuse what is not finite
-                if not state:  # of a skipped step: of a zero gradient, whose bases are the axes
-                    self._begin(parameter, g, self.state_of(parameter, group), group)
-                    continue
                 state["step"] += 1
                 t = int(state["step"].item())
+                if t == 0:  # of a skipped step: of a zero gradient, whose bases are the axes
+                    self._begin(parameter, g, state, group)
+                    continue
                 turns = t % group["precondition_frequency"] == 0
                 kept = [slot for name, slot in state.items() if name != "step" and (turns or name[0] != "Q")]
                 with kept_where(unless, [parameter.detach(), *kept]):

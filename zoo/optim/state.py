@@ -1,9 +1,10 @@
 """An optimizer's state by the names of its parameters, independent of their order and sharding.
 
-The state of zoo's own optimizers, Adam and AdamW is known before the first step: one tensor for each
-slot. Of any other optimizer everything that may change is kept: the state of each parameter and of
-other keys, the entries of its groups, and its attributes, as far as they consist of tensors, numbers,
-strings, None, and lists, tuples, dicts and deques of them.
+The state of Adam, of AdamW, and of those of zoo's optimizers whose state is the slots of parameters alone is
+known before the first step: one tensor for each slot. Of any other optimizer, Prodigy and schedule-free AdamW
+among them, everything that may change is kept: the state of each parameter and of other keys, the entries of
+its groups, and its attributes, as far as they consist of tensors, numbers, strings, None, and lists, tuples,
+dicts and deques of them.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ def state_by_name(optimizer: Optimizer) -> State:
         "shapes": {name: tuple(parameter.shape) for name, parameter in named.items()},
         "layouts": {path: layout for path, layout in layouts.items() if layout},
         "weights": named if isinstance(optimizer, Averaging) else {},
+        "group_names": _group_names(optimizer),
         **parts,
     }
     return state
@@ -150,10 +152,7 @@ def _load_everything(optimizer: Optimizer, state: Mapping[str, Mapping[str, Valu
     for name, parameter in named.items():
         if (shape := tuple(saved["shapes"][name])) != tuple(parameter.shape):
             raise CheckpointError(f"{name} had shape {shape}, expected {tuple(parameter.shape)}")
-    if len(saved["groups"]) != len(optimizer.param_groups):
-        raise CheckpointError(
-            f"the state has {len(saved['groups'])} parameter groups, expected {len(optimizer.param_groups)}"
-        )
+    order = _group_order(optimizer, saved)
     layouts = saved["layouts"]
 
     def placed(value: Value, path: str, parameter: Tensor) -> Value:
@@ -162,10 +161,36 @@ def _load_everything(optimizer: Optimizer, state: Mapping[str, Mapping[str, Valu
     some = next(iter(named.values()))
     states = {p: placed(state[name], f"/{name}", p) for name, p in named.items() if name in state}
     rest = {part: placed(saved[part], f"/{GLOBAL}/{part}", some) for part in CHANGING}
+    rest["groups"] = [rest["groups"][i] for i in order]
     restore(optimizer, {**rest, "state": {**states, **rest["state"]}})
     with torch.no_grad():
         for name, value in saved["weights"].items():
             named[name].copy_(placed(value, "", named[name]))
+
+
+def _group_names(optimizer: Optimizer) -> list[list[str]]:
+    """The names of the parameters of each group, in an order that does not depend on that of the model."""
+    return [sorted(group["param_names"]) for group in optimizer.param_groups]
+
+
+def _group_order(optimizer: Optimizer, saved: Mapping[str, Value]) -> list[int]:
+    """The number of each group of the optimizer in a saved state, found by the names of its parameters.
+
+    Raises:
+        CheckpointError: The groups divide the parameters in another way.
+    """
+    names = _group_names(optimizer)
+    # A state that zoo 0.2 saved does not name the parameters of a group.
+    saved_names = saved.get("group_names", names)
+    if len(saved["groups"]) != len(names):
+        raise CheckpointError(f"the state has {len(saved['groups'])} parameter groups, expected {len(names)}")
+    if sorted(saved_names) != sorted(names):
+        other = next(group for group in saved_names if group not in names)
+        raise CheckpointError(
+            f"the state has a parameter group of {', '.join(other)}; expected the groups that this "
+            f"{type(optimizer).__name__} has, because their settings differ"
+        )
+    return [saved_names.index(group) for group in names]
 
 
 def flatten(state: Mapping[str, Mapping[str, Value]]) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -1,9 +1,11 @@
 """Matrices stored in bfloat16, with stochastic rounding after each step.
 
-nGPT's authors train this way (README of their code). A step computes with float32 copies: the optimizer, the
-projection onto spheres and all other hooks see float32, and the result is rounded up or down with
-probabilities that make the rounding unbiased. Rounding to nearest would lose every step smaller than half the
-distance between two numbers, and with it most of a slow drift.
+nGPT's authors store the matrices of their blocks in bfloat16 too, but not the embeddings; their moments are
+in bfloat16, and each step is rounded to nearest (README and code of github.com/NVIDIA/ngpt). Stochastic
+rounding, slots in float32 and tables in bfloat16 are our choices. A step computes with float32 copies: the
+optimizer, the projection onto spheres and all other hooks see float32, and the result is rounded up or down
+with probabilities that make the rounding unbiased. Rounding to nearest would lose every step smaller than
+half the distance between two numbers, and with it most of a slow drift.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ class Conversion:
 def merge(model: Model) -> Conversion:
     """Replace the trained tensors by the virtual ones: the model is a plain one then, without extra cost.
 
-    Parameters that the method had frozen become trainable again. The lookup factor of a tied table stays.
+    All frozen parameters become trainable again: those that the method had frozen, and those that `freeze`
+    rules had. The lookup factor of a tied table stays.
 
     Args:
         model: reparameterised or not; changed in place.
@@ -88,8 +89,8 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
         The number of tensors the method acts on and the largest difference of a logit.
 
     Raises:
-        ZooError: The method changes the outputs of a model, the model is reparameterised already, or a
-            matrix is zero.
+        ZooError: The method changes the outputs of a model, a tensor is reparameterised or has a
+            fixed factor already, or a matrix is zero.
     """
     kind = getattr(method, "type", "")
     parameters = list(declared(model))
@@ -98,9 +99,10 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
         raise ZooError(f"split: reparam '{kind}' cannot take over a model's weights; expected another")
     reparameterised = [p.name for p in parameters if not is_plain(p.module, p.local)]
     if reparameterised:
+        more = f" and {len(reparameterised) - 1} more" if len(reparameterised) > 1 else ""
         raise ZooError(
-            f"split: the model is reparameterised already ({reparameterised[0]} and "
-            f"{len(reparameterised) - 1} more); merge it first"
+            f"split: {reparameterised[0]}{more}: reparameterised already, or multiplied by a fixed factor "
+            "(embedding or residual scaling); merge the model first"
         )
     chosen = [p for p in parameters if p.name in names]
     scales = [p.parameter.double().square().mean().sqrt().item() for p in chosen]

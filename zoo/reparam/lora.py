@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 from torch.nn import functional as F
@@ -40,15 +41,20 @@ class LowRank(Reparameterisation):
 
     def __call__(self, module: Module, weight: Tensor) -> Tensor:
         """Return the virtual tensor, of the shape of `weight`."""
-        change = getattr(module, self.up) @ getattr(module, self.down)
-        virtual = weight + change.view_as(weight) * self.factor
+        change = exact(getattr(module, self.up)) @ exact(getattr(module, self.down))
+        virtual = exact(weight) + change.view_as(weight) * self.factor
         return virtual if self.sphere_dim is None else F.normalize(virtual, dim=self.sphere_dim)
 
     def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
         """Return the rows `index` of the virtual table, times the lookup factor."""
-        change = F.embedding(index, getattr(module, self.up)) @ getattr(module, self.down)
-        virtual = F.embedding(index, weight) + change * self.factor
+        change = exact(F.embedding(index, getattr(module, self.up))) @ exact(getattr(module, self.down))
+        virtual = exact(F.embedding(index, weight)) + change * self.factor
         return (virtual if self.sphere_dim is None else F.normalize(virtual, dim=-1)) * self.lookup
+
+
+def exact(tensor: Tensor) -> Tensor:
+    """A tensor in float32 or better; matrices may be stored in bfloat16 (`train.storage: bf16`)."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 @REPARAMS.register

@@ -57,10 +57,10 @@ class WeSaR(Reparam):
 
 @REPARAMS.register
 class ResidualScaling(Reparam):
-    """y = f(LN(x)) / sqrt(2N) + x: a fixed gate on the last map of a residual branch (WeSaR, section 5.1)."""
+    """y = f(LN(x)) / sqrt(2N) + x: a fixed gate on the last map of a residual branch (WeSaR, 5.3 and C.3)."""
 
     method_family: ClassVar[str] = "factors"
-    method_source: ClassVar[str] = "WeSaR, section 5.1"
+    method_source: ClassVar[str] = "WeSaR, 5.3 and C.3"
 
     type: Literal["residual"] = "residual"
     common_std: ClassVar[bool | None] = False

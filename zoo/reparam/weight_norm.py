@@ -57,6 +57,7 @@ class RowNorm(Reparameterisation):
 
 def norm(rows: Tensor) -> Tensor:
     """Return the norms (..., 1) of rows (..., n), in float32; positive, so that a row of zeros stays one."""
+    rows = rows.to(torch.promote_types(rows.dtype, torch.float32))  # bfloat16 if the matrix is stored in it
     return rows.square().sum(-1, keepdim=True).clamp_min(1e-24).sqrt()
 
 

@@ -30,7 +30,7 @@ def split(model: Model, reparam: str | JsonObject | Reparam = "wesar", *, seed: 
 
     Args:
         model: a zoo model that is not reparameterised.
-        reparam: `wesar`, `weight_norm`, `lora` or `residual`, or their fields as a dict.
+        reparam: `wesar`, `weight_norm`, `lora`, `residual` or `multipliers`, or the fields of one as a dict.
         seed: seed of the tensors that are initialised at random (LoRA's A).
 
     Returns:

@@ -68,7 +68,7 @@ class LoggerConfig(Config):
 
 
 def scalars(record: Record) -> dict[str, float]:
-    """The numbers of a record by their paths: `train/loss`, `monitor/matrices/lm_head.weight/norm`.
+    """The numbers of a record by their paths: `train/loss`, `monitor/matrices/read_out.matrix.weight/norm`.
 
     Args:
         record: a line of metrics.jsonl; texts, lists, booleans and nulls are left out.
