@@ -89,8 +89,3 @@ class GatedGPT(RotaryDecoder):
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
         self.norm = RMSNorm(("embed", c.d_model), 1e-5)
         self.read_out = LMHead(self.embedding, tied=c.tied)
-
-    def final_norm(self, h: Tensor) -> Tensor:
-        """Normalise the stream, (batch, time, d)."""
-        normalised: Tensor = self.norm(h)
-        return normalised

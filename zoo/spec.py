@@ -35,6 +35,9 @@ class Role(StrEnum):
 
 
 MATRICES = frozenset({Role.LINEAR, Role.CONV, Role.EMBEDDING})
+OUTPUT_AXES = frozenset({"vocab", "classes"})
+"""Axes of a model's outputs; a kernel with such rows is its head."""
+
 WHOLE = "whole"
 """`ParamSpec.sphere` of a matrix that keeps its norm as one vector, the Frobenius norm (Hyperball)."""
 

@@ -35,7 +35,8 @@ HELP = """
 Is an optimizer, an architecture or an initialisation really better? Train with it and see.
 
 zoo trains language models with Amos (an optimizer), nGPT (a transformer on the sphere) and WeSaR \
-(a reparameterisation), and with what they claim to beat: same data, same budget, one config each.
+(a reparameterisation), and with the methods that their papers compare them with, on the same data and with \
+the same budget. Each method has one config.
 
 A first session, minutes on a laptop, nothing to download:
 
@@ -44,7 +45,7 @@ A first session, minutes on a laptop, nothing to download:
   zoo train quickstart-ngpt           trains; writes runs/quickstart-ngpt
   zoo generate runs/quickstart-ngpt --prompt "def "
 
-CONFIG is the name of a shipped config or a YAML file; any of its values can be changed behind it: \
+CONFIG is the name of a shipped config or a YAML file; arguments after it change single values: \
 zoo train quickstart-ngpt train.steps=100 optimizer.lr=5e-3
 """
 

@@ -44,9 +44,8 @@ def train(
         raise ZooError("train: --quiet has no effect with --log-json")
     folder = named_run(config, changes, resume)
     place = folder or configured_run(config, changes)
-    if (
-        place is not None and processes() == 1
-    ):  # with several processes, another one may have claimed the run already
+    # With several processes, another one may have claimed the run already.
+    if place is not None and processes() == 1:
         require_free(place)
 
     from zoo.run.config import load_config

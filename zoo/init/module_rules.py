@@ -14,9 +14,9 @@ from functools import singledispatch
 
 from torch import nn
 
+from zoo.nn.mlp import ACTIVATION_STD
 from zoo.spec import Module, ParamSpec, Role
 
-ACTIVATION_STD = math.sqrt(1 / 2)
 """Standard deviation of an activation's output for inputs of standard deviation 1 (Amos, Table 1)."""
 
 Specs = Mapping[str, ParamSpec]

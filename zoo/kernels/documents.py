@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.kernels.causal import causal_mask
 from zoo.kernels.graph_cache import keep_every_graph
 from zoo.kernels.short_attention import LONGEST, short_attention
 
@@ -75,10 +76,7 @@ def dense_mask(numbers: Tensor, window: int | None = None) -> Tensor:
     Returns:
         (batch, time, time) bool.
     """
-    time = numbers.shape[1]
-    causal = torch.ones(time, time, dtype=torch.bool, device=numbers.device).tril()
-    if window is not None:
-        causal = causal.triu(1 - window)
+    causal = causal_mask(numbers.shape[1], window, numbers.device)
     return (numbers[:, :, None] == numbers[:, None]) & causal
 
 

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from zoo.kernels import native
 from zoo.kernels.blockwise import LONGEST, blockwise_attention
+from zoo.kernels.causal import causal_mask
 from zoo.kernels.support import Context, differentiable
 from zoo.utils.device import processor_field
 
@@ -193,6 +194,6 @@ def _scores(
     """(batch, heads, time, time) scores, -inf where a key is not seen; q, k, v (batch, heads, time, h)."""
     exact = torch.promote_types(q.dtype, torch.float32)
     queries, keys, values = (t.transpose(1, 2).to(exact) for t in (q, k, v))
-    seen = torch.ones(q.shape[1], q.shape[1], dtype=torch.bool).tril().triu(1 - window)
+    seen = causal_mask(q.shape[1], window, q.device)
     hidden = ~seen if mask is None else ~(seen & mask).unsqueeze(1)
     return (queries @ keys.mT * scale).masked_fill(hidden, -torch.inf), queries, keys, values

@@ -190,8 +190,8 @@ class BERT(Encoder):
         c = self.config
         if not isinstance(c.position, RotaryPositions):
             return None
-        where = positions(0, tokens.shape[1], tokens.device)
-        return rotation(where, c.head_size, c.position.base)
+        position_ids = positions(0, tokens.shape[1], tokens.device)
+        return rotation(position_ids, c.head_size, c.position.base)
 
 
 class Embeddings(Module):
@@ -224,8 +224,8 @@ class Embeddings(Module):
         """(batch, time) int64 each, or no segments -> (batch, time, d)."""
         total = self.token(tokens) + self.segment(torch.zeros_like(tokens) if segments is None else segments)
         if self.position is not None:
-            where = torch.arange(tokens.shape[1], device=tokens.device) + self.offset
-            total = total + self.position(where)
+            position_ids = torch.arange(tokens.shape[1], device=tokens.device) + self.offset
+            total = total + self.position(position_ids)
         h: Tensor = self.dropout(self.norm(total))
         return h
 

@@ -23,9 +23,12 @@ from zoo.nn.positions import document_lengths, document_positions, positions
 from zoo.nn.qk import AllHeadsNormThenRotary, NormThenRotary, NoTransform, RotaryThenScaledNorm
 from zoo.nn.rope import Rope
 from zoo.nn.scaling import ScalingConfig
-from zoo.spec import Module
+from zoo.spec import Module, ScalePair
 from zoo.utils.errors import DataError
 from zoo.utils.untyped import Kwargs
+
+NORM_AND_HEAD: ScalePair = ((("norm.scale", "entries"),), (("read_out.matrix.weight", "columns"),))
+"""The norm between the last block and the head, and a head that is not the embedding."""
 
 
 class DecoderConfig(LanguageModelConfig):
@@ -132,8 +135,8 @@ class DecoderConfig(LanguageModelConfig):
 class Decoder(LanguageModel):
     """A decoder-only transformer.
 
-    A subclass creates the submodules that are named here, and overrides `ropes`, `embed` or `final_norm`
-    where it has such a part.
+    A subclass creates the submodules that are named here, and overrides `ropes` or `embed` where it has such
+    a part.
 
     Attributes:
         config: the sizes.
@@ -141,6 +144,7 @@ class Decoder(LanguageModel):
         blocks: modules ``(h, rope, layer_cache, position) -> h``, where h is (batch, time, d) and
             `layer_cache` a `zoo.nn.kv_cache.LayerCache` or None. If the configuration's `reads_documents`
             is set, a fifth argument is a `zoo.kernels.documents.Documents` or left out.
+        norm: the norm between the last block and the head; None: there is none.
         read_out: the head. The attribute is not called `lm_head` because its name is part of the names of
             parameters, which stand in checkpoints and seed the initialisation.
     """
@@ -152,6 +156,10 @@ class Decoder(LanguageModel):
     embedding: Embedding
     blocks: nn.ModuleList
     read_out: LMHead
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm: nn.Module | None = None
 
     @property
     def fsdp_units(self) -> Sequence[nn.Module]:
@@ -201,15 +209,15 @@ class Decoder(LanguageModel):
         if padding is not None:
             length = length - padding[:, None]
         if documents is None:
-            where = positions(position, time, tokens.device, padding)
+            position_ids = positions(position, time, tokens.device, padding)
         else:
             check_documents(documents, tokens)
             if cache is not None or not self.config.reads_documents:
                 reason = "without a cache" if cache is not None else "of a model that distinguishes them"
                 raise DataError(f"documents: {self.config.type}: expected them {reason}")
-            where, length = document_positions(documents), document_lengths(documents)
-        ropes = self.ropes(where, length)
-        h = self.embed(tokens, where)
+            position_ids, length = document_positions(documents), document_lengths(documents)
+        ropes = self.ropes(position_ids, length)
+        h = self.embed(tokens, position_ids)
         within = () if documents is None else (self._separated(documents, h.dtype),)
         for i, (block, rope) in enumerate(zip(self.blocks, ropes, strict=True)):
             h = block(h, rope, cache.layers[i] if cache else None, position, *within)
@@ -222,28 +230,30 @@ class Decoder(LanguageModel):
         windows = {c.attention.window_of(i) for i in range(c.n_layers)}
         return Documents.of(documents, c.head_size, dtype, windows)
 
-    def ropes(self, where: Tensor, length: int | Tensor | None = None) -> Sequence[Rope | None]:
+    def ropes(self, position_ids: Tensor, length: int | Tensor | None = None) -> Sequence[Rope | None]:
         """The rotations of queries and keys for each block, in a model with rotary positions; otherwise None.
 
         Args:
-            where: positions of the tokens, int64 (time,) or (batch, time).
+            position_ids: positions of the tokens, int64 (time,) or (batch, time).
             length: number of tokens that a sequence may have, those in a cache and yet to come included, or
                 int64 (batch, time) of each token's document; None: the largest position plus 1.
 
         Returns:
-            For each block its cosines and sines, (time, r / 2) or (batch, time, r / 2) each, r being the
-            number of entries of a head that are rotated, or None if the block does not rotate.
+            For each block the result of `zoo.nn.rope.rotation`: cosines (..., time, r / 2) and signed sines
+            (..., time, 2, r / 2), where r is the number of entries of a head that are rotated and ... is
+            nothing or the batch; None if the block does not rotate.
         """
         return [None] * self.config.n_layers
 
-    def embed(self, tokens: Tensor, where: Tensor) -> Tensor:
-        """The input of the first block, (batch, time, d); `where` as for `ropes`."""
+    def embed(self, tokens: Tensor, position_ids: Tensor) -> Tensor:
+        """The input of the first block, (batch, time, d); `position_ids` as for `ropes`."""
         h: Tensor = self.embedding(tokens)
         return h
 
     def final_norm(self, h: Tensor) -> Tensor:
-        """The norm of the stream (batch, time, d) between the last block and the head: the identity."""
-        return h
+        """The stream (batch, time, d) after the norm between the last block and the head, if there is one."""
+        normalised: Tensor = h if self.norm is None else self.norm(h)
+        return normalised
 
     def remove_head(self) -> None:
         """Remove the head, which `hidden_states` does not use."""

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
 from zoo.models.block import PreNormBlock
+from zoo.models.decoder import NORM_AND_HEAD
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention
 from zoo.nn.linear import Embedding
@@ -133,16 +134,10 @@ class GPT(RotaryDecoder):
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:
         """The last norm and a head of its own."""
-        head: ScalePair = ((("norm.scale", "entries"),), (("read_out.matrix.weight", "columns"),))
-        return [] if self.config.tied or self.config.centred_norms else [head]
+        return [] if self.config.tied or self.config.centred_norms else [NORM_AND_HEAD]
 
-    def embed(self, tokens: Tensor, where: Tensor) -> Tensor:
+    def embed(self, tokens: Tensor, position_ids: Tensor) -> Tensor:
         """The vectors of the tokens, (batch, time, d), times sqrt(d_model) with `scaled_embedding`."""
         h: Tensor = self.embedding(tokens)
         # The factor is rounded to the dtype of the vectors, as it was when Gemma was trained.
         return h if self.embedding_scale is None else h * h.new_tensor(self.embedding_scale)
-
-    def final_norm(self, h: Tensor) -> Tensor:
-        """Normalise the stream, (batch, time, d)."""
-        normalised: Tensor = self.norm(h)
-        return normalised

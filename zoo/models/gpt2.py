@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
 from zoo.models.block import PreNormBlock
-from zoo.models.decoder import Decoder, DecoderConfig
+from zoo.models.decoder import NORM_AND_HEAD, Decoder, DecoderConfig
 from zoo.nn.attention import Attention
 from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding
@@ -81,18 +81,12 @@ class GPT2(Decoder):
         self.norm = LayerNorm(("embed", c.d_model), c.norm_eps)
         self.read_out = LMHead(self.embedding, tied=c.tied, soft_cap=c.soft_cap)
 
-    def embed(self, tokens: Tensor, where: Tensor) -> Tensor:
+    def embed(self, tokens: Tensor, position_ids: Tensor) -> Tensor:
         """E_token + E_position, (batch, time, d)."""
-        h: Tensor = self.embedding(tokens) + self.position(where)
+        h: Tensor = self.embedding(tokens) + self.position(position_ids)
         return h
 
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:
         """The last norm and a head of its own."""
-        head: ScalePair = ((("norm.scale", "entries"),), (("read_out.matrix.weight", "columns"),))
-        return [] if self.config.tied else [head]
-
-    def final_norm(self, h: Tensor) -> Tensor:
-        """Normalise the stream, (batch, time, d)."""
-        normalised: Tensor = self.norm(h)
-        return normalised
+        return [] if self.config.tied else [NORM_AND_HEAD]

@@ -49,7 +49,11 @@ class ModernBERTConfig(EncoderConfig):
         description="whether a block attends to all tokens: one entry per block, repeated if there are "
         "more blocks",
     )
-    reach: int = Field(64, ge=0, description="largest distance between a query and a key in the other blocks")
+    reach: int = Field(
+        64,
+        ge=0,
+        description="largest distance between a query and a key in the other blocks: half of the window",
+    )
     rope_base: float = Field(160000.0, gt=0, description="base of the rotary frequencies in global blocks")
     rope_local_base: float = Field(10000.0, gt=0, description="base of the rotary frequencies in the others")
     embedding_dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the normalised embedding")
@@ -107,28 +111,30 @@ class ModernBERT(Encoder):
         """
         self.check_inputs(tokens, segments, mask)
         c = self.config
-        where = positions(0, tokens.shape[1], tokens.device)
-        of_all = rotation(where, c.head_size, c.rope_base), None if mask is None else mask[:, None, None]
-        of_near = rotation(where, c.head_size, c.rope_local_base), near(where, c.reach, mask)
+        position_ids = positions(0, tokens.shape[1], tokens.device)
+        padding = None if mask is None else mask[:, None, None]
+        global_inputs = rotation(position_ids, c.head_size, c.rope_base), padding
+        local = local_mask(position_ids, c.reach, mask)
+        local_inputs = rotation(position_ids, c.head_size, c.rope_local_base), local
         h: Tensor = self.embedding(tokens)
         for i, block in enumerate(self.blocks):
-            h = block(h, *(of_all if c.is_global(i) else of_near))
+            h = block(h, *(global_inputs if c.is_global(i) else local_inputs))
         h = self.norm(h)
         return h
 
 
-def near(where: Tensor, reach: int, mask: Tensor | None) -> Tensor:
+def local_mask(position_ids: Tensor, reach: int, mask: Tensor | None) -> Tensor:
     """Which keys the queries of a local block see.
 
     Args:
-        where: positions (time,) int64.
+        position_ids: positions (time,) int64.
         reach: how far from its own position a query sees.
         mask: (batch, time) bool, False for padding; None: there is no padding.
 
     Returns:
         (1 or batch, 1, time, time) bool. Padding sees itself, because a softmax over no scores is NaN.
     """
-    distance = (where - where[:, None]).abs()
+    distance = (position_ids - position_ids[:, None]).abs()
     seen = (distance <= reach)[None]
     if mask is not None:
         seen = seen & (mask[:, None] | (distance == 0))

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from zoo.config.registry import MODELS
 from zoo.kernels.documents import Documents
 from zoo.models.block import PreNormBlock
+from zoo.models.decoder import NORM_AND_HEAD
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention
 from zoo.nn.kv_cache import LayerCache
@@ -104,10 +105,4 @@ class NeoX(RotaryDecoder):
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:
         """The last norm and a head of its own."""
-        head: ScalePair = ((("norm.scale", "entries"),), (("read_out.matrix.weight", "columns"),))
-        return [] if self.config.tied else [head]
-
-    def final_norm(self, h: Tensor) -> Tensor:
-        """Normalise the stream, (batch, time, d)."""
-        normalised: Tensor = self.norm(h)
-        return normalised
+        return [] if self.config.tied else [NORM_AND_HEAD]

@@ -154,8 +154,8 @@ class NGPTT5(EncoderDecoder):
 
     def rope(self, position: CachePosition, time: int, device: torch.device) -> Rope:
         """Cosines and sines (time, h / 2) of the positions from `position` on."""
-        where = positions(position, time, device)
-        return rotation(where, self.config.head_size, self.config.rope_base)
+        position_ids = positions(position, time, device)
+        return rotation(position_ids, self.config.head_size, self.config.rope_base)
 
 
 def _attention(c: NGPTT5Config, residual_branches: int) -> Kwargs:

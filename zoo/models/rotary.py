@@ -68,11 +68,11 @@ class RotaryDecoder(Decoder):
 
     config: RotaryDecoderConfig
 
-    def ropes(self, where: Tensor, length: int | Tensor | None = None) -> Sequence[Rope | None]:
+    def ropes(self, position_ids: Tensor, length: int | Tensor | None = None) -> Sequence[Rope | None]:
         """The rotations of queries and keys, as described in `Decoder`; equal blocks share the tensors."""
         c = self.config
-        rope = rotation(where, c.rotated, c.rope_base, c.rope_scaling, length)
-        local = rope if c.rope_window_base is None else rotation(where, c.rotated, c.rope_window_base)
+        rope = rotation(position_ids, c.rotated, c.rope_base, c.rope_scaling, length)
+        local = rope if c.rope_window_base is None else rotation(position_ids, c.rotated, c.rope_window_base)
         blocks = range(c.n_layers)
         kinds = [local if c.attention.window_of(i) else rope for i in blocks]
         rotates = [c.rope_blocks[i % len(c.rope_blocks)] for i in blocks]

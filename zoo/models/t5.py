@@ -4,11 +4,11 @@ Encoder:  h <- h + ATTN(RMSNorm(h));                    h <- h + MLP(RMSNorm(h))
 Decoder:  h <- h + ATTN(RMSNorm(h));  h <- h + CROSS(RMSNorm(h), memory);  h <- h + MLP(RMSNorm(h))
           logits <- E_out RMSNorm(h)
 
-There are no biases, and the scores are not divided by sqrt(h): the queries are initialised smaller by that
-factor instead. Positions enter as a bias of the scores of self-attention, with one table for each stack. The
-MLP is a gated GELU. Source and target share the input embedding, and the head has a matrix of its own. This
-is v1.1; the first T5 has `mlp: relu` and `tied: true`, with which E_out is the embedding and h is divided by
-sqrt(d) before it.
+There are no biases, and the scores are not divided by sqrt(d_head): the queries are initialised smaller by
+that factor instead. Positions enter as a bias of the scores of self-attention, with one table for each stack.
+The MLP is a gated GELU. Source and target share the input embedding, and the head has a matrix of its own.
+This is v1.1. The first T5 has `mlp: relu` and `tied: true`: E_out is then the embedding, and the hidden
+states are divided by sqrt(d_model) before the head.
 """
 
 from __future__ import annotations

@@ -43,8 +43,11 @@ class LayerCache:
         time = k.shape[1]
         k, v = (t.transpose(1, 2).to(self.keys.dtype) for t in (k, v))
         if isinstance(position, Tensor):
-            where = positions(position, time, k.device)
-            keys, values = self.keys.index_copy_(2, where, k), self.values.index_copy_(2, where, v)
+            position_ids = positions(position, time, k.device)
+            keys, values = (
+                self.keys.index_copy_(2, position_ids, k),
+                self.values.index_copy_(2, position_ids, v),
+            )
         else:
             end = position + time
             self.keys[:, :, position:end] = k

@@ -40,14 +40,10 @@ class HeadTransform(Module):
         self.norm = LayerNorm(transformed, eps, bias)
         self.approximate = approximate
 
-    def transformed(self, h: Tensor) -> Tensor:
-        """(..., d) -> the same."""
+    def forward(self, h: Tensor) -> Tensor:
+        """LayerNorm(GELU(W h + b)), (..., d) -> (..., d)."""
         y: Tensor = self.norm(F.gelu(self.transform(h), approximate=self.approximate))
         return y
-
-    def forward(self, h: Tensor) -> Tensor:
-        """(..., d) -> the same."""
-        return self.transformed(h)
 
 
 class MLMHead(HeadTransform):
@@ -84,7 +80,7 @@ class MLMHead(HeadTransform):
 
     def forward(self, h: Tensor) -> Tensor:
         """(..., d) -> logits (..., vocab)."""
-        return F.linear(self.transformed(h), self.weight()) + self.virtual("bias")
+        return F.linear(super().forward(h), self.weight()) + self.virtual("bias")
 
     def loss(self, h: Tensor, targets: Tensor, z_loss: float) -> LossParts:
         """Cross entropy, computed in chunks: the logits of all tokens are never held at once.
@@ -98,5 +94,5 @@ class MLMHead(HeadTransform):
             Total, cross entropy and z-loss, 0-dim each.
         """
         return linear_cross_entropy(
-            self.transformed(h), self.weight(), targets, bias=self.virtual("bias"), z_loss=z_loss
+            super().forward(h), self.weight(), targets, bias=self.virtual("bias"), z_loss=z_loss
         )

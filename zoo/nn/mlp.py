@@ -69,7 +69,7 @@ class GELUMLP(Module):
 
 
 class ReLUMLP(Module):
-    """W_d dropout(ReLU(W_u x)) (the first T5; with biases Vaswani et al. 2017)."""
+    """W_d dropout(ReLU(W_u x)), without biases (the first T5; Vaswani et al. 2017 have biases)."""
 
     def __init__(self, d_model: int, d_mlp: int, residual_branches: int, dropout: float = 0.0) -> None:
         """Create the two matrices.

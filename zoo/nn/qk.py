@@ -1,7 +1,7 @@
 """The transformations of queries and keys before their dot products are taken.
 
-Each is a module (q, k, rope) -> (q, k) on (batch, time, heads, h), where `rope` holds the cosines and sines
-of the positions, (time, r / 2) or (batch, time, r / 2), or is None.
+Each is a module (q, k, rope) -> (q, k). q and k are (batch, time, heads, h). `rope` is the result of
+`zoo.nn.rope.rotation` for the positions of the tokens, or None if nothing is rotated.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from zoo.nn.norm import RMSNorm, unit
-from zoo.nn.rope import Rope, rotate
+from zoo.nn.rope import Rope, rotate_both
 from zoo.nn.scaling import Scaling, ScalingConfig
 from zoo.spec import Module
 
@@ -27,7 +27,7 @@ class Rotary(Module):
 
     def forward(self, q: Tensor, k: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor]:
         """(batch, time, heads, h) each -> the same."""
-        return (q, k) if rope is None else (rotate(q, rope), rotate(k, rope))
+        return rotate_both(q, k, rope)
 
 
 class NormThenRotary(Module):
@@ -43,8 +43,7 @@ class NormThenRotary(Module):
 
     def forward(self, q: Tensor, k: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor]:
         """(batch, time, heads, h) each -> the same."""
-        q, k = self.q_norm(q), self.k_norm(k)
-        return (q, k) if rope is None else (rotate(q, rope), rotate(k, rope))
+        return rotate_both(self.q_norm(q), self.k_norm(k), rope)
 
 
 class AllHeadsNormThenRotary(Module):
@@ -60,7 +59,7 @@ class AllHeadsNormThenRotary(Module):
     def forward(self, q: Tensor, k: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor]:
         """(batch, time, heads, h) each -> the same."""
         q, k = (norm(t.flatten(-2)).view_as(t) for norm, t in ((self.q_norm, q), (self.k_norm, k)))
-        return (q, k) if rope is None else (rotate(q, rope), rotate(k, rope))
+        return rotate_both(q, k, rope)
 
 
 class RotaryThenScaledNorm(Module):
@@ -85,8 +84,7 @@ class RotaryThenScaledNorm(Module):
         group = q.shape[-2] // k.shape[-2]
         if isinstance(s, Tensor) and s.dim() == 2 and group > 1:
             s = s.repeat_interleave(group, 0)
-        if rope is not None:
-            q, k = rotate(q, rope), rotate(k, rope)
+        q, k = rotate_both(q, k, rope)
         if self.normalise:
             return unit(q, s * s), unit(k)
         return (q * (s * s)).to(q.dtype), k

@@ -13,7 +13,7 @@ Rope = tuple[Tensor, Tensor]
 
 
 def rotation(
-    where: Tensor,
+    position_ids: Tensor,
     size: int,
     base: float,
     scaling: FrequencyScaling | None = None,
@@ -22,7 +22,7 @@ def rotation(
     """The angles of RoPE, as cosines and signed sines.
 
     Args:
-        where: positions, (..., time) int64.
+        position_ids: positions, (..., time) int64.
         size: r, the number of entries of a head that are rotated, even.
         base: 10000 in the papers.
         scaling: change of the frequencies for contexts that are longer than those of the training, or None.
@@ -30,42 +30,42 @@ def rotation(
             (..., time) of each token's document; None: the largest position plus 1.
 
     Returns:
-        Two float32 tensors, (..., time, r / 2) and (..., time, 2, r / 2), where `where` lives, multiplied by
-        the scaling's magnitude.
+        Two float32 tensors, (..., time, r / 2) and (..., time, 2, r / 2), on the device of `position_ids`,
+        multiplied by the scaling's magnitude.
     """
-    even = torch.arange(0, size, 2, device=where.device, dtype=torch.float32)
+    even = torch.arange(0, size, 2, device=position_ids.device, dtype=torch.float32)
     frequency = base ** (-even / size)
     if scaling is None:
-        cos, sin = _angles(where, frequency)
+        cos, sin = _angles(position_ids, frequency)
         return cos, sin
     if length is None:
-        length = int(where.max()) + 1 if scaling.by_length else 0
-    cos, sin = _angles(where, scaling(frequency, base, length))
+        length = int(position_ids.max()) + 1 if scaling.by_length else 0
+    cos, sin = _angles(position_ids, scaling(frequency, base, length))
     return (cos, sin) if scaling.magnitude == 1 else (cos * scaling.magnitude, sin * scaling.magnitude)
 
 
 @library.custom_op("zoo::angles", mutates_args=())
-def _angles(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
+def _angles(position_ids: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and signed sines of the frequencies, (r / 2,) or (..., r / 2), at the positions (...).
 
     A custom operator, because inductor would otherwise recompute the cosines in every layer.
     """
-    angle = where.to(frequency.dtype).unsqueeze(-1) * frequency
+    angle = position_ids.to(frequency.dtype).unsqueeze(-1) * frequency
     sin = angle.sin()
     return angle.cos(), torch.stack((-sin, sin), dim=-2)
 
 
 @_angles.register_fake
-def _(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
+def _(position_ids: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
     half = frequency.shape[-1]
-    return frequency.new_empty(*where.shape, half), frequency.new_empty(*where.shape, 2, half)
+    return frequency.new_empty(*position_ids.shape, half), frequency.new_empty(*position_ids.shape, 2, half)
 
 
 def rotate(x: Tensor, rope: Rope) -> Tensor:
     """Rotate each pair (x_i, x_{i + r/2}) by the angle of its position and frequency, at least in float32.
 
-    Written without a concatenation of the pair's two results, from which inductor makes a kernel of its own:
-    the pairs times their cosines, plus the exchanged pairs times their signed sines.
+    The result is computed as the pairs times their cosines plus the exchanged pairs times their signed sines.
+    Of a concatenation of the two rotated halves inductor would make a separate kernel.
 
     Args:
         x: (batch, time, heads, h); entries from r on stay as they are.
@@ -80,3 +80,8 @@ def rotate(x: Tensor, rope: Rope) -> Tensor:
     pairs = torch.unflatten(x[..., :size].to(exact), -1, (2, -1))
     turned = (pairs * cos + pairs.flip(-2) * sin).flatten(-2).to(x.dtype)
     return turned if x.shape[-1] == size else torch.cat((turned, x[..., size:]), dim=-1)
+
+
+def rotate_both(q: Tensor, k: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor]:
+    """Rotate queries and keys, (batch, time, heads, h) each, as `rotate` does; without `rope` they stay."""
+    return (q, k) if rope is None else (rotate(q, rope), rotate(k, rope))

@@ -20,6 +20,7 @@ from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import NOT_NEGATIVE, POSITIVE
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import batches, slot_dtype
+from zoo.spec import reduced_shape
 from zoo.utils.sharded import local, sum_over_ranks
 
 if TYPE_CHECKING:
@@ -208,7 +209,4 @@ class AdafactorConfig(OptimizerConfig):
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
         """Means over rows and columns; for a vector a value for every entry."""
         shape = entry.spec.shape
-        return {
-            slot: tuple(1 if d in dims else n for d, n in enumerate(shape))
-            for slot, dims in reductions(len(shape)).items()
-        }
+        return {slot: reduced_shape(shape, dims) for slot, dims in reductions(len(shape)).items()}

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from zoo.optim.param_group import ParamGroup
-from zoo.spec import ParamSpec, Role
+from zoo.spec import OUTPUT_AXES, ParamSpec, Role
 
-OUTSIDE = frozenset({"vocab", "classes", "image"})
+OUTER_AXES = OUTPUT_AXES | {"image"}
 """Axes of a model's inputs and outputs; a kernel with one of them is no hidden matrix."""
 
 
 def is_hidden(spec: ParamSpec) -> bool:
     """Whether a parameter is a hidden matrix: a kernel without an axis of the model's inputs or outputs."""
-    return spec.role in (Role.LINEAR, Role.CONV) and not OUTSIDE & set(spec.axes)
+    return spec.role in (Role.LINEAR, Role.CONV) and not OUTER_AXES & set(spec.axes)
 
 
 @dataclass(frozen=True)

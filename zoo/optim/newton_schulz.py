@@ -64,9 +64,8 @@ def orthogonal(
     Returns:
         The factor, in the shape and dtype of `matrix`.
     """
-    if (
-        len(matrix) == 1 and matrix.dim() == 3
-    ):  # as for one matrix: batched bfloat16 products round differently
+    # A batch of one is computed as one matrix, because batched bfloat16 products round differently.
+    if len(matrix) == 1 and matrix.dim() == 3:
         return orthogonal(matrix[0], steps, coefficients, added)[None]
     norm = torch.linalg.matrix_norm(matrix, keepdim=True) * (SAFETY if coefficients == "polar_express" else 1)
     matrix = matrix / (norm + LEAST_NORM if added else norm.clamp(min=LEAST_NORM))

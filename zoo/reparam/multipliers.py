@@ -16,11 +16,8 @@ from torch.nn import functional as F
 from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init
 from zoo.reparam.base import Reparam, tied_lookup_scale
-from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
+from zoo.spec import MATRICES, OUTPUT_AXES, Declared, Module, ParamSpec, Reparameterisation, Role
 from zoo.utils.errors import ConfigError
-
-OUTPUTS = frozenset({"vocab", "classes"})
-"""Axes of a model's outputs: a kernel with such rows is the read-out."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ class Multipliers(Reparam):
 
     def acts_on(self, spec: ParamSpec) -> bool:
         """Return whether the tensor is a matrix that has factors."""
-        is_read_out = spec.tied or (spec.role is Role.LINEAR and not OUTPUTS.isdisjoint(spec.axes))
+        is_read_out = spec.tied or (spec.role is Role.LINEAR and not OUTPUT_AXES.isdisjoint(spec.axes))
         return spec.role in MATRICES and (self.read_out or not is_read_out)
 
     def has_no_effect_on(self, spec: ParamSpec) -> bool:

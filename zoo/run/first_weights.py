@@ -118,9 +118,8 @@ def initial_model(
     if converts and prepare is not None:
         prepare(model)
     added = [p for p in declared(model) if p.name not in before]
-    computed = {
-        p.name for p in added if p.spec.role not in RANDOM
-    }  # such as gates; LoRA's matrices are random
+    # Gates, for example, are computed from the weights; LoRA's matrices are random.
+    computed = {p.name for p in added if p.spec.role not in RANDOM}
     names = {p.name for p in declared(model)}
     return InitialModel(model, frozenset(names & (filled | computed)), report, conversion)
 

@@ -30,9 +30,14 @@ def _long_name(value: object) -> object:
 Compile = bool | Literal["blocks"]
 AnyName = Literal["fp32", "bf16", "float32", "bfloat16"]
 Precision = Annotated[Literal["fp32", "bf16"], BeforeValidator(_short_name, json_schema_input_type=AnyName)]
+Recompute = Literal["none", "blocks", "selective"]
 """float32 and bfloat16 are accepted as well."""
 SpikeAction = Literal["log", "skip", "rollback"]
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+
+
+COOL_STEPS, COOL_FACTOR, AT_MOST = 100, 0.5, 10
+"""The values of the fields of `SpikeConfig` that only rollbacks use, where they are not given."""
 
 
 class SpikeConfig(Config):
@@ -48,13 +53,13 @@ class SpikeConfig(Config):
     )
     window: int = Field(100, ge=20, description="number of earlier steps that a step is compared with")
     cool_steps: int | None = Field(
-        None, ge=1, description="steps at a reduced learning rate after a rollback; default 100"
+        None, ge=1, description=f"steps at a reduced learning rate after a rollback; default {COOL_STEPS}"
     )
     cool_factor: float | None = Field(
-        None, gt=0, le=1, description="factor of the learning rate after a rollback; default 0.5"
+        None, gt=0, le=1, description=f"factor of the learning rate after a rollback; default {COOL_FACTOR}"
     )
     at_most: int | None = Field(
-        None, ge=1, description="number of rollbacks before training fails; default 10"
+        None, ge=1, description=f"number of rollbacks before training fails; default {AT_MOST}"
     )
 
     @model_validator(mode="after")
@@ -150,7 +155,7 @@ class TrainConfig(Config):
     )
     clip: Annotated[ClipConfig, CLIPS] = Field(GlobalNorm(), description="kind of clipping of the gradient")
     z_loss: float = Field(0.0, ge=0, description="coefficient of mean(log Z ^ 2), logged separately")
-    recompute: Literal["none", "blocks", "selective"] = Field(
+    recompute: Recompute = Field(
         "none",
         description="activations that the backward pass computes again: none; blocks: those within blocks; "
         "selective: of these not the outputs of matrix products and attention",

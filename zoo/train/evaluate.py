@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from zoo.data.dataset import Batch
 from zoo.nn.loss import IGNORED
+from zoo.run.train_config import Precision
 from zoo.train.confusion import accuracy, confusions, f1, matthews
 from zoo.train.distributed import World
-from zoo.train.precision import Precision, autocast
+from zoo.train.precision import autocast
 from zoo.train.step import Loss
 
 

@@ -11,7 +11,7 @@ import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from rich.console import Group
@@ -29,6 +29,7 @@ from zoo.models import Model
 from zoo.optim.base import FLOAT32
 from zoo.run.first_weights import declared_model
 from zoo.run.job import Job
+from zoo.run.train_config import Recompute
 from zoo.train.live_memory import LiveMemory
 from zoo.train.precision import autocast
 from zoo.train.recompute import recompute
@@ -36,7 +37,6 @@ from zoo.utils.accelerators import Accelerator
 from zoo.utils.dispatch import dispatched_alone
 from zoo.utils.printable import readable_bytes
 
-Recompute = Literal["none", "blocks", "selective"]
 BFLOAT16 = 2
 USABLE = 0.92
 """The share of a GPU's memory that tensors can use (our choice). The rest is for the context, the buffers of

@@ -21,12 +21,8 @@ def processes() -> int:
             the variables of torchrun are missing or are no numbers.
     """
     if "RANK" not in os.environ and {"MASTER_ADDR", "SLURM_PROCID"} <= os.environ.keys():
-        names = (
-            "PROCID",
-            "LOCALID",
-            "STEP_NUM_TASKS",
-            "STEP_TASKS_PER_NODE",
-        )  # the last one has the form 8(x2),4
+        # The last one has the form 8(x2),4.
+        names = ("PROCID", "LOCALID", "STEP_NUM_TASKS", "STEP_TASKS_PER_NODE")
         values = [re.match(r"\d+", os.environ.get(f"SLURM_{name}", "")) for name in names]
         for key, value in zip(NEEDED, values, strict=True):
             if value is None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Literal
 
 import torch
 
-Precision = Literal["fp32", "bf16"]
+from zoo.run.train_config import Precision
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
 
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from zoo.kernels.products import PRODUCTS
 from zoo.models import Model
+from zoo.run.train_config import Recompute
 from zoo.utils.errors import ConfigError
 from zoo.utils.untyped import Kwargs
 
 
-def recompute(model: Model, what: Literal["none", "blocks", "selective"]) -> None:
+def recompute(model: Model, what: Recompute) -> None:
     """Have the backward pass compute activations again; losses and gradients do not change.
 
     A block keeps its input and, with `selective`, the outputs of its `PRODUCTS`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from zoo.run.train_config import SpikeConfig
+from zoo.run.train_config import AT_MOST, COOL_FACTOR, COOL_STEPS, SpikeConfig
 from zoo.train.distributed import World
 from zoo.train.spikes import Detector, Spike
 from zoo.train.start import Start
@@ -20,8 +20,6 @@ from zoo.utils.untyped import JsonObject
 
 KEY = "spikes"
 """Key of the spike control's state in a checkpoint's state.json."""
-COOL_STEPS, COOL_FACTOR, AT_MOST = 100, 0.5, 10
-"""Defaults of `SpikeConfig`'s fields that only rollbacks use."""
 
 
 @dataclass(frozen=True)

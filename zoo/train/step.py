@@ -16,9 +16,10 @@ from zoo.nn.loss import IGNORED, LossParts
 from zoo.optim.clip import Clip
 from zoo.optim.leave_out import left_out_where
 from zoo.optim.state import restore, snapshot
+from zoo.run.train_config import Precision
 from zoo.train.arriving import Arriving
 from zoo.train.distributed import World
-from zoo.train.precision import Precision, autocast
+from zoo.train.precision import autocast
 from zoo.utils.errors import DivergenceError
 from zoo.utils.sharded import whole
 

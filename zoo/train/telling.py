@@ -87,9 +87,8 @@ def end_unless_first(problem: str, status: int) -> None:
         status: the exit status of this process.
     """
     if not _is_first(problem):
-        time.sleep(
-            2 * ASKING
-        )  # a launcher ends all processes once one has ended, and another may be reporting
+        # A launcher ends all processes once one has ended, and another process may still be reporting.
+        time.sleep(2 * ASKING)
         sys.exit(status)
 
 

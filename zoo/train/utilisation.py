@@ -12,8 +12,8 @@ from zoo.checkpoint.recipe import declare
 from zoo.run.explanation import flops_per_target
 from zoo.run.factory import recipe_of
 from zoo.run.job import Job
+from zoo.run.train_config import Precision
 from zoo.train.distributed import World
-from zoo.train.precision import Precision
 from zoo.utils.accelerators import flops_of
 
 

@@ -132,8 +132,8 @@ def to_ngpt(source: Model, batches: Sequence[Tensor], choices: Choices | None = 
     weights = _Weights(gpt, draft, choices or Choices())
     weights.embeddings()
     streams = [gpt.embedding(batch) for batch in batches]
-    wheres = [positions(0, batch.shape[1], batch.device) for batch in batches]
-    ropes = [gpt.ropes(where)[0] for where in wheres]  # the same in each block
+    position_ids = [positions(0, batch.shape[1], batch.device) for batch in batches]
+    ropes = [gpt.ropes(each)[0] for each in position_ids]  # the same in each block
     forward = _Forward(weights, streams, ropes)  # type: ignore[arg-type]  # a GPT rotates
     with progress("converting blocks", len(gpt.blocks)) as advance:
         for old, new in zip(gpt.blocks, draft.blocks, strict=True):
