@@ -1,4 +1,4 @@
-"""What it costs that an optimizer's step may be left out (`zoo.optim.leave_out`), for every optimizer.
+"""What it costs that an optimizer's step may be left out (`zoo.optim.skip`), for every optimizer.
 
     python -m benchmarks.left_out
 
@@ -19,7 +19,7 @@ import torch
 from benchmarks.harness import RESULTS, described
 from zoo import build_model, build_optimizer
 from zoo.config.registry import OPTIMIZERS
-from zoo.optim.leave_out import left_out_where
+from zoo.optim.skip import skipped_if
 from zoo.utils.atomic import write_text
 
 SIZES: dict[str, Any] = {"vocab_size": 4096, "d_model": 192, "n_layers": 3, "n_heads": 3}
@@ -50,7 +50,7 @@ def measured(settings: dict[str, Any], rounds: int, steps: int) -> tuple[float, 
         for side in (0, 1) if number % 2 else (1, 0):
             start = time.process_time()
             for _ in range(steps):
-                with left_out_where(optimizers[side], flags[side]):
+                with skipped_if(optimizers[side], flags[side]):
                     optimizers[side].step()
             seconds[side].append((time.process_time() - start) / steps)
     taken, perhaps = (side[1:] for side in seconds)  # the first round warms up

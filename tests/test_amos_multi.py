@@ -18,7 +18,7 @@ from zoo import build_model, build_optimizer
 from zoo.optim import Amos, amos_multi
 from zoo.optim.amos_step import Variable
 from zoo.optim.amos_update import Step
-from zoo.optim.leave_out import left_out_where
+from zoo.optim.skip import skipped_if
 
 SHAPES: dict[tuple[int, ...], list[tuple[int, ...]]] = {
     (1,): [(6, 4), (3, 4), (5, 8)],
@@ -204,5 +204,5 @@ def test_fewer_kernels_than_adamw(model: str, momentum: float | None) -> None:
     amos: Any = build_optimizer(built, "amos", lr=0.01, momentum=momentum)
     adamw = started(parameters, torch.optim.AdamW(parameters, foreach=True).step)
     assert started(parameters, amos.update) < adamw
-    with left_out_where(amos, torch.zeros((), dtype=torch.bool, device="meta")):
+    with skipped_if(amos, torch.zeros((), dtype=torch.bool, device="meta")):
         assert started(parameters, amos.update) < adamw

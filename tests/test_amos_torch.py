@@ -118,13 +118,13 @@ def test_foreach_is_how_and_not_what(foreach: bool | None, monkeypatch: pytest.M
 
     together: list[int] = []
 
-    def counted(variables: Any, numbers: Any, unless: Any) -> None:
+    def counted(variables: Any, numbers: Any, skip: Any) -> None:
         together.append(len(variables))
-        amos_step.eager_step(variables, numbers, unless)
+        amos_step.eager_step(variables, numbers, skip)
 
-    def joined(variables: Any, unless: Any) -> None:
+    def joined(variables: Any, skip: Any) -> None:
         together.extend([len(variables)] if foreach else [])
-        amos_multi.multi_step(variables, unless)
+        amos_multi.multi_step(variables, skip)
 
     monkeypatch.setattr(amos, "eager_step", counted)
     monkeypatch.setattr(amos, "multi_step", joined)

@@ -63,11 +63,11 @@ def test_other_devices_are_given_no_more_than_what_is_copied_at_once(monkeypatch
     assert len([*changed_blocks(None, [changed], numbers)]) == 1
 
 
-@pytest.mark.parametrize("unless", [None, False, True])
-def test_what_is_changed_is_put_back(unless: bool | None) -> None:
+@pytest.mark.parametrize("skip", [None, False, True])
+def test_what_is_changed_is_put_back(skip: bool | None) -> None:
     tensors, others = [torch.ones(7, 5), torch.ones(3)], [torch.full((7, 5), math.nan), torch.ones(3)]
-    flag = None if unless is None else torch.tensor(unless)
+    flag = None if skip is None else torch.tensor(skip)
     for part, other in changed_blocks(flag, [tensors], others):
         part.add_(other)
-    assert tensors[0].isfinite().all() == bool(unless)
-    assert torch.equal(tensors[1], torch.full((3,), 1.0 if unless else 2.0))
+    assert tensors[0].isfinite().all() == bool(skip)
+    assert torch.equal(tensors[1], torch.full((3,), 1.0 if skip else 2.0))

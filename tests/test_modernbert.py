@@ -17,7 +17,7 @@ from zoo import build_model, load_model
 from zoo.hub.export import export_model
 from zoo.hub.folder import load_folder
 from zoo.hub.modernbert import MODERNBERT
-from zoo.models.modernbert import near
+from zoo.models.modernbert import local_mask
 from zoo.utils.errors import CheckpointError, ConfigError
 
 FIELDS: dict[str, Any] = {
@@ -98,7 +98,7 @@ def test_the_loss_is_theirs(tmp_path: Path) -> None:
 
 
 def test_what_local_blocks_see() -> None:
-    seen = near(torch.arange(5), 1, torch.tensor([[True] * 5, [True, True, False, False, False]]))
+    seen = local_mask(torch.arange(5), 1, torch.tensor([[True] * 5, [True, True, False, False, False]]))
     assert [[int(x) for x in row] for row in seen[1, 0]] == [
         [1, 1, 0, 0, 0],
         [1, 1, 0, 0, 0],
@@ -107,7 +107,7 @@ def test_what_local_blocks_see() -> None:
         [0, 0, 0, 0, 1],
     ]
     assert seen[0, 0].sum(1).tolist() == [2, 3, 3, 3, 2]
-    assert near(torch.arange(3), 0, None).tolist() == [[torch.eye(3).bool().tolist()]]
+    assert local_mask(torch.arange(3), 0, None).tolist() == [[torch.eye(3).bool().tolist()]]
 
 
 SPELLINGS: list[dict[str, Any]] = [

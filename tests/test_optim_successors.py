@@ -18,13 +18,13 @@ from zoo.optim.adafactor import Adafactor
 from zoo.optim.ademamix import AdEMAMix
 from zoo.optim.cautious_adamw import CautiousAdamW
 from zoo.optim.fixed_norm import keep_norms
-from zoo.optim.leave_out import left_out_where
 from zoo.optim.lion import Lion
 from zoo.optim.mars import MARS
 from zoo.optim.muon import Muon
 from zoo.optim.normuon import NorMuon
 from zoo.optim.prodigy import Prodigy
 from zoo.optim.schedule_free import ScheduleFreeAdamW
+from zoo.optim.skip import skipped_if
 from zoo.optim.soap import SOAP, gram
 from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
 from zoo.run.config import load_config
@@ -224,13 +224,13 @@ def test_soap_begins_after_a_skipped_step() -> None:
     skipped, alone = (nn.Parameter(torch.eye(3)) for _ in range(2))
     ours, theirs = SOAP([skipped], lr=0.01), SOAP([alone], lr=0.01)
     skipped.grad, alone.grad = torch.full((3, 3), torch.nan), torch.zeros(3, 3)
-    with left_out_where(ours, torch.tensor(True)):
+    with skipped_if(ours, torch.tensor(True)):
         ours.step()
     theirs.step()
     assert torch.equal(skipped, torch.eye(3))
     for _ in range(3):
         skipped.grad = alone.grad = torch.randn(3, 3)
-        with left_out_where(ours, torch.tensor(False)):
+        with skipped_if(ours, torch.tensor(False)):
             ours.step()
         theirs.step()
     assert torch.equal(skipped, alone) and not torch.equal(alone, torch.eye(3))

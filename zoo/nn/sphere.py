@@ -11,7 +11,7 @@ from zoo.utils.sharded import local, sum_over_ranks
 
 
 @torch.no_grad()
-def project(matrices: Iterable[tuple[Tensor, int]], unless: Tensor | None = None) -> None:
+def project(matrices: Iterable[tuple[Tensor, int]], skip: Tensor | None = None) -> None:
     """Normalise the vectors of matrices, in place; norms are computed in float32 or float64.
 
     Sharded tensors (DTensor) are normalised by their global norms; the vectors along sharded axes, of all
@@ -19,7 +19,7 @@ def project(matrices: Iterable[tuple[Tensor, int]], unless: Tensor | None = None
 
     Args:
         matrices: pairs of a matrix and the dimension along which its vectors get unit norm.
-        unless: 0-dim bool; if it is True the matrices, which must be finite, keep their values bit for bit.
+        skip: 0-dim bool; if it is True the matrices, which must be finite, keep their values bit for bit.
             None: they are always normalised.
     """
     pairs = [(matrix, local(matrix.detach()), dim) for matrix, dim in matrices]
@@ -30,4 +30,4 @@ def project(matrices: Iterable[tuple[Tensor, int]], unless: Tensor | None = None
     sum_over_ranks(squares, [matrix for matrix, _, _ in pairs], [(dim,) for _, _, dim in pairs])
     for (_, weight, _), square in zip(pairs, squares, strict=True):
         factor = square.sqrt_().clamp_min_(1e-12).reciprocal_()
-        weight.mul_(factor if unless is None else torch.where(unless, 1.0, factor))
+        weight.mul_(factor if skip is None else torch.where(skip, 1.0, factor))

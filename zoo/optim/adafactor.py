@@ -14,11 +14,11 @@ from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.base import OptimizerConfig, grouped
-from zoo.optim.gate import kept_where, left_out
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import NOT_NEGATIVE, POSITIVE
 from zoo.optim.sharding import reduced_like
+from zoo.optim.skip_flag import restored_if, skip_flag
 from zoo.optim.slots import batches, slot_dtype
 from zoo.spec import reduced_shape
 from zoo.utils.sharded import local, sum_over_ranks
@@ -52,7 +52,7 @@ class Adafactor(ZooOptimizer):
     over all ranks.
     """
 
-    is_gated: ClassVar[bool] = True
+    handles_skip: ClassVar[bool] = True
 
     valid: ClassVar = {
         "lr": NOT_NEGATIVE,
@@ -130,7 +130,7 @@ class Adafactor(ZooOptimizer):
         for parameter, slot, dims, total in moments:
             state = self.state[parameter]
             mean = total.div_(math.prod(parameter.shape[d] for d in dims)).add_(group["eps"])
-            with kept_where(left_out(self), [local(state[slot])]):
+            with restored_if(skip_flag(self), [local(state[slot])]):
                 local(state[slot]).lerp_(mean, state["step"].item() ** -group["decay"])
 
     def _apply(self, parameters: Sequence[Tensor], group: ParamGroup) -> None:
@@ -147,7 +147,7 @@ class Adafactor(ZooOptimizer):
             clip = ((square / parameter.numel()).sqrt() / group["clip_threshold"]).clamp_min(1)
             scale = (size / parameter.numel()).sqrt().clamp_min(group["eps_scale"])
             by = alpha * scale / clip if group["scale_parameter"] else alpha / clip
-            with kept_where(left_out(self), [local(parameter.detach())]):
+            with restored_if(skip_flag(self), [local(parameter.detach())]):
                 local(parameter).sub_(update.mul_(by))
 
     def _updates(self, parameters: Sequence[Tensor]) -> list[Tensor]:

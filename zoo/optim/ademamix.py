@@ -15,11 +15,11 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import changed_blocks
-from zoo.optim.gate import left_out
 from zoo.optim.moments import adam_step, advance_moments
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import NOT_NEGATIVE, TWO_DECAYS
+from zoo.optim.skip_flag import skip_flag
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -43,7 +43,7 @@ class AdEMAMix(CountingOptimizer):
     that of beta1 over `beta3_warmup` steps. The slow average has no bias correction.
     """
 
-    is_gated: ClassVar[bool] = True
+    handles_skip: ClassVar[bool] = True
 
     valid: ClassVar = {
         "lr": NOT_NEGATIVE,
@@ -105,7 +105,7 @@ class AdEMAMix(CountingOptimizer):
         alpha = group["alpha"] * (min(t / warmup, 1.0) if warmup else 1.0)
         slots = (self.held(parameters, slot) for slot in SLOTS)
         changed = local_rows(parameters), *slots
-        for theta, fast, slow, square, g in changed_blocks(left_out(self), changed, gradients(parameters)):
+        for theta, fast, slow, square, g in changed_blocks(skip_flag(self), changed, gradients(parameters)):
             g = g.type_as(fast)
             advance_moments(fast, square, g, (beta1, beta2))
             slow.lerp_(g, slow_share)

@@ -24,10 +24,10 @@ from zoo.optim.amos_step import Variable, eager_step
 from zoo.optim.amos_update import Step
 from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig, grouped
-from zoo.optim.gate import left_out
 from zoo.optim.optimizer import ZooOptimizer
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import reduced_like
+from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import batches, slot_dtype
 from zoo.spec import Role, reduced_shape
 from zoo.utils.errors import CheckpointError, ConfigError
@@ -210,7 +210,7 @@ class Amos(ZooOptimizer):
         check_group(group, place)
 
     @property
-    def is_gated(self) -> bool:
+    def handles_skip(self) -> bool:
         """Return whether the optimizer undoes skipped steps itself; the C++ kernel for CPUs does not."""
         return not any(group["fused"] for group in self.param_groups)
 
@@ -229,16 +229,16 @@ class Amos(ZooOptimizer):
     def update(self) -> None:
         """Take a step of Algorithm 1 with every parameter that has a gradient."""
         together: list[tuple[Step, Variable]] = []
-        unless = left_out(self)
+        skip = skip_flag(self)
         for group in self.param_groups:
-            take_step = fused_step if group["fused"] else partial(eager_step, unless=unless)
+            take_step = fused_step if group["fused"] else partial(eager_step, skip=skip)
             at_a_time = 0 if group["foreach"] is False else SLOTS_AT_A_TIME
             for numbers, variables in self._advance_count(group):
                 together += [(numbers, v) for v in variables if _takes_many(v, group)]
                 others = [v for v in variables if not _takes_many(v, group)]
                 for part in batches([v.slots["v"].numel() for v in others], at_a_time):
                     take_step(others[part], numbers)
-        multi_step(together, unless)
+        multi_step(together, skip)
 
     @uncompiled  # the counts are tensors, as checkpoints need them, and are read as numbers
     def _advance_count(self, group: ParamGroup) -> list[tuple[Step, list[Variable]]]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from zoo.kernels.foreach import Many
 from zoo.optim.amos_step import Variable
 from zoo.optim.amos_update import Step, clipped, factors
-from zoo.optim.gate import kept_where
+from zoo.optim.skip_flag import restored_if
 from zoo.optim.slots import batches, slot_dtype
 from zoo.utils.sharded import sum_over_ranks
 
@@ -53,12 +53,12 @@ class Rows:
         return cls(variable, theta, count, theta.numel() // max(1, count), eta)
 
 
-def multi_step(variables: Sequence[tuple[Step, Variable]], unless: Tensor | None = None) -> None:
+def multi_step(variables: Sequence[tuple[Step, Variable]], skip: Tensor | None = None) -> None:
     """Take a step with variables of any groups, whose entries that share a slot are rows.
 
     Args:
         variables: each with the numbers of its step; variables whose numbers differ only in eta are joined.
-        unless: 0-dim bool; if it is True nothing changes. None: the step is always taken.
+        skip: 0-dim bool; if it is True nothing changes. None: the step is always taken.
     """
     alike: dict[tuple[Step, torch.device, torch.dtype], list[Rows]] = defaultdict(list)
     for step, variable in variables:
@@ -67,10 +67,10 @@ def multi_step(variables: Sequence[tuple[Step, Variable]], unless: Tensor | None
     for (step, _, dtype), members in alike.items():
         # Sorted by what is the same on all ranks, because their sums are exchanged in this order.
         members.sort(key=lambda rows: (rows.variable.shared, rows.variable.dims))
-        _step(members, step, dtype, unless)
+        _step(members, step, dtype, skip)
 
 
-def _step(members: list[Rows], step: Step, dtype: torch.dtype, unless: Tensor | None) -> None:
+def _step(members: list[Rows], step: Step, dtype: torch.dtype, skip: Tensor | None) -> None:
     """Take a step with variables in the same order on all ranks; `step` has all numbers but eta."""
     parts = _parts(members)
     norms = [torch.linalg.vector_norm(_gradients(part, step, dtype), dim=1) for part in parts]
@@ -82,7 +82,7 @@ def _step(members: list[Rows], step: Step, dtype: torch.dtype, unless: Tensor | 
     squares.div_(_column([v.shared for v in variables], counts, squares))
     flat = {name: torch.cat([slot.reshape(-1) for slot in values]) for name, values in slots.items()}
     etas = _column([rows.eta for rows in members], counts, squares)
-    with kept_where(unless, list(flat.values())):
+    with restored_if(skip, list(flat.values())):
         by = factors(flat["v"], flat["b"], squares, step, etas)
     for name, values in slots.items():
         new = [part.view_as(old) for part, old in zip(torch.split(flat[name], counts), values, strict=True)]
@@ -90,7 +90,7 @@ def _step(members: list[Rows], step: Step, dtype: torch.dtype, unless: Tensor | 
     heights = [sum(rows.count for rows in part) for part in parts]
     columns = (torch.split(factor.unsqueeze(1), heights) for factor in by)
     for part, for_g, for_theta in zip(parts, *columns, strict=True):
-        _apply(part, for_g, for_theta, step, dtype, unless)
+        _apply(part, for_g, for_theta, step, dtype, skip)
 
 
 def _apply(
@@ -99,22 +99,22 @@ def _apply(
     for_theta: Tensor,
     step: Step,
     dtype: torch.dtype,
-    unless: Tensor | None,
+    skip: Tensor | None,
 ) -> None:
     """Add `delta` to the weights of variables of equal row length."""
     thetas = [rows.theta for rows in part]
     averages = Many([] if step.momentum is None else [rows.variable.local("m") for rows in part])
     delta = _joined(thetas, part, dtype) * for_theta
     delta.addcmul_(_gradients(part, step, dtype), for_g)
-    if unless is not None:
+    if skip is not None:
         still = _joined(averages.tensors, part, dtype) if averages.tensors else 0.0
-        delta = torch.where(unless, still, delta)
+        delta = torch.where(skip, still, delta)
     pieces = torch.split(delta.view(-1), [theta.numel() for theta in thetas])
     deltas = [piece.view_as(theta) for piece, theta in zip(pieces, thetas, strict=True)]
     if step.momentum is not None:
         deltas = averages.lerp_(Many(deltas), 1 - step.momentum).tensors
-        if unless is not None:
-            deltas = averages.scaled((~unless).to(dtype)).tensors
+        if skip is not None:
+            deltas = averages.scaled((~skip).to(dtype)).tensors
     Many(thetas).add_(Many(deltas))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.kernels.foreach import Many
 from zoo.optim.amos_update import Step, apply, factors, sum_of_squares
-from zoo.optim.gate import kept_where
+from zoo.optim.skip_flag import restored_if
 from zoo.utils.sharded import local, sum_over_ranks
 
 
@@ -60,28 +60,28 @@ class Variable:
         return local(-gradient if self.maximize else gradient)
 
 
-def eager_step(variables: Sequence[Variable], step: Step, unless: Tensor | None = None) -> None:
+def eager_step(variables: Sequence[Variable], step: Step, skip: Tensor | None = None) -> None:
     """Take a step with some variables of one group.
 
     Args:
         variables: variables of one group.
         step: the numbers of the step.
-        unless: 0-dim bool; if it is True nothing changes. None: the step is always taken.
+        skip: 0-dim bool; if it is True nothing changes. None: the step is always taken.
     """
-    for variable, by in zip(variables, advance(variables, step, unless), strict=True):
+    for variable, by in zip(variables, advance(variables, step, skip), strict=True):
         m = variable.local("m") if step.momentum else None
-        apply(variable.theta, variable.g, m, by, step, unless)
+        apply(variable.theta, variable.g, m, by, step, skip)
 
 
 def advance(
-    variables: Sequence[Variable], step: Step, unless: Tensor | None = None
+    variables: Sequence[Variable], step: Step, skip: Tensor | None = None
 ) -> list[tuple[Tensor, Tensor]]:
     """Advance the slots of some variables of one group, all at once, because they are small and many.
 
     Args:
         variables: variables of one group.
         step: the numbers of the step.
-        unless: 0-dim bool; if it is True nothing changes. None: the slots always advance.
+        skip: 0-dim bool; if it is True nothing changes. None: the slots always advance.
 
     Returns:
         The factors of `amos_update.factors`, for each variable.
@@ -92,7 +92,7 @@ def advance(
         square.div_(v.shared)
     slots = {name: [v.local(name) for v in variables] for name in ("v", "b")}
     flat = {name: torch.cat([slot.reshape(-1) for slot in values]) for name, values in slots.items()}
-    with kept_where(unless, list(flat.values())):
+    with restored_if(skip, list(flat.values())):
         by = factors(flat["v"], flat["b"], torch.cat([square.reshape(-1) for square in squares]), step)
     sizes = [square.numel() for square in squares]
     for name, values in slots.items():

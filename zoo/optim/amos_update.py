@@ -112,7 +112,7 @@ def apply(
     m: Tensor | None,
     by: tuple[Tensor, Tensor],
     step: Step,
-    unless: Tensor | None = None,
+    skip: Tensor | None = None,
 ) -> None:
     """Add `delta` to `theta`, in place; with momentum, update `m` in place and add it instead.
 
@@ -122,15 +122,15 @@ def apply(
         m: the running average of `delta`, or None without momentum.
         by: the factors of `g` and `theta`, from `factors`.
         step: the numbers of this step.
-        unless: 0-dim bool; if it is True nothing changes. None: the step is always taken.
+        skip: 0-dim bool; if it is True nothing changes. None: the step is always taken.
     """
     every = [theta, g, *by, *([] if m is None else [m])]
     for theta_, g_, for_g, for_theta, *m_ in zip(*(chunks(t, theta) for t in every), strict=True):
         delta = torch.addcmul(for_theta * theta_, clipped(g_, step.clip_value), for_g)
-        if unless is not None:
-            delta = torch.where(unless, m_[0] if m_ else 0.0, delta)
+        if skip is not None:
+            delta = torch.where(skip, m_[0] if m_ else 0.0, delta)
         if step.momentum is not None:
             delta = m_[0].lerp_(delta, 1 - step.momentum)
-            if unless is not None:
-                delta = delta * ~unless
+            if skip is not None:
+                delta = delta * ~skip
         theta_.add_(delta)

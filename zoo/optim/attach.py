@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from zoo.nn.sphere import project
 from zoo.optim.fixed_norm import fixed_norms, keep_norms
-from zoo.optim.gate import kept_where, left_out
+from zoo.optim.skip_flag import restored_if, skip_flag
 from zoo.spec import Module
 from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import local
@@ -29,7 +29,7 @@ def attach(optimizer: Optimizer, model: nn.Module) -> None:
     A matrix whose norm is kept takes the steps of Hyperball. After each step, every vector that nGPT keeps
     on a sphere gets unit norm again, and the reparameterisations measure the new weights (spectral norms, for
     instance), so that evaluation, accumulated batches and recomputed activations see the measurements of the
-    last step. Nothing follows a step that the optimizer skips (`zoo.optim.gate`). Attaching a
+    last step. Nothing follows a step that the optimizer skips (`zoo.optim.skip_flag`). Attaching a
     second time changes nothing.
 
     torch leaves out the hooks of an optimizer when it is copied or pickled. A copy of an optimizer, made
@@ -60,13 +60,13 @@ def attach(optimizer: Optimizer, model: nn.Module) -> None:
     reparameterised = [m for m in model.modules() if isinstance(m, Module) and m.reparameterised]
 
     def after_step(optimizer: Optimizer, *_: object) -> None:
-        unchanged = left_out(optimizer)
+        skip = skip_flag(optimizer)
         for follower in followers:
-            with kept_where(unchanged, [local(p.detach()) for p in follower.parameters()]):
+            with restored_if(skip, [local(p.detach()) for p in follower.parameters()]):
                 follower.after_step()
-        project(((parameter, dim) for _, parameter, dim in spheres(model)), unless=unchanged)
+        project(((parameter, dim) for _, parameter, dim in spheres(model)), skip=skip)
         for module in reparameterised:
-            with kept_where(unchanged, list(module.buffers())):
+            with restored_if(skip, list(module.buffers())):
                 for name, reparameterisation in module.reparameterised.items():
                     reparameterisation.after_step(module, name)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from zoo.kernels.foreach import Many
-from zoo.optim.gate import kept_where
+from zoo.optim.skip_flag import restored_if
 from zoo.optim.slots import batches
 
 ENTRIES_PER_THREAD = 1 << 17
@@ -24,12 +24,12 @@ COPIED_AT_ONCE = 1 << 26
 
 
 def changed_blocks(
-    unless: Tensor | None, changed: Sequence[Sequence[Tensor]], *others: Sequence[Tensor]
+    skip: Tensor | None, changed: Sequence[Sequence[Tensor]], *others: Sequence[Tensor]
 ) -> Iterator[list[Many]]:
     """Divide tensors into blocks, some of which are changed, and undo the changes if the step is skipped.
 
     Args:
-        unless: 0-dim bool of `zoo.optim.gate.left_out`, True if the step is skipped. If None, this is
+        skip: 0-dim bool of `zoo.optim.skip_flag.skip_flag`, True if the step is skipped. If None, this is
             `blocks`.
         changed: columns of weights and slots, see `blocks`.
         *others: further columns.
@@ -37,9 +37,9 @@ def changed_blocks(
     Yields:
         For every column its part of the block; the changed columns come first.
     """
-    limit = sys.maxsize if unless is None else COPIED_AT_ONCE
+    limit = sys.maxsize if skip is None else COPIED_AT_ONCE
     for block in blocks(*changed, *others, at_once=limit):
-        with kept_where(unless, [tensor for many in block[: len(changed)] for tensor in many.tensors]):
+        with restored_if(skip, [tensor for many in block[: len(changed)] for tensor in many.tensors]):
             yield block
 
 

@@ -10,12 +10,12 @@ from torch.optim.optimizer import ParamsT
 
 from zoo.optim.blocks import changed_blocks
 from zoo.optim.cautious import agreeing, shares
-from zoo.optim.gate import left_out
 from zoo.optim.moments import adam_step, advance_moments, decay_weights
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import NOT_NEGATIVE, TWO_DECAYS
 from zoo.optim.sharding import complete, totals
+from zoo.optim.skip_flag import skip_flag
 
 SLOTS = ("exp_avg", "exp_avg_sq")
 
@@ -28,7 +28,7 @@ class CautiousAdamW(CountingOptimizer):
     theta  <- (1 - lr weight_decay) theta - lr mask m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps)
     """
 
-    is_gated: ClassVar[bool] = True
+    handles_skip: ClassVar[bool] = True
 
     valid: ClassVar = {
         "lr": NOT_NEGATIVE,
@@ -67,14 +67,14 @@ class CautiousAdamW(CountingOptimizer):
         """Take a step, see the class."""
         lr, betas = float(group["lr"]), group["betas"]
         grads, (firsts, seconds) = gradients(parameters), (self.held(parameters, slot) for slot in SLOTS)
-        kept, unless = totals(parameters), left_out(self)
-        for m, v, g, count in changed_blocks(unless, (firsts, seconds), grads, kept):
+        kept, skip = totals(parameters), skip_flag(self)
+        for m, v, g, count in changed_blocks(skip, (firsts, seconds), grads, kept):
             g = g.type_as(m)
             advance_moments(m, v, g, betas)
             count.add_(agreeing(m, g).sum())
         complete(kept, parameters)
         thetas, columns = local_rows(parameters), (grads, firsts, seconds, shares(kept, parameters))
-        for theta, g, m, v, share in changed_blocks(unless, [thetas], *columns):
+        for theta, g, m, v, share in changed_blocks(skip, [thetas], *columns):
             decay_weights(theta, lr * group["weight_decay"])
             step = agreeing(m, g.type_as(m)).mul_(m).div_(share)
             rate = lr / (1 - betas[0] ** t)

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import StateDict
 
-from zoo.optim.gate import left_out
-from zoo.optim.leave_out import left_out_where
 from zoo.optim.optimizer import ZooOptimizer
 from zoo.optim.param_group import ParamGroup
+from zoo.optim.skip import skipped_if
+from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import initial_slots
 from zoo.utils.errors import CheckpointError, ConfigError
 
@@ -28,7 +28,7 @@ class Combined(ZooOptimizer):
         parts: The optimizers, in the order of their groups.
     """
 
-    is_gated: ClassVar[bool] = True
+    handles_skip: ClassVar[bool] = True
 
     def __init__(self, parts: Sequence[Optimizer]) -> None:
         """Combine optimizers that have not taken a step yet.
@@ -70,7 +70,7 @@ class Combined(ZooOptimizer):
     def update(self) -> None:
         """Take one step with each part."""
         for part in self.parts:
-            with left_out_where(part, left_out(self)):
+            with skipped_if(part, skip_flag(self)):
                 part.step()
 
     def load_state_dict(self, state_dict: StateDict) -> None:

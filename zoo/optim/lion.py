@@ -14,12 +14,12 @@ from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import changed_blocks
 from zoo.optim.cautious import agreeing, check_cautious
-from zoo.optim.gate import left_out
 from zoo.optim.moments import decay_weights
 from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import NOT_NEGATIVE, TWO_DECAYS
 from zoo.optim.sharding import complete, reduced_like, totals
+from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import slot_dtype
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Lion(ZooOptimizer):
     n / (kept + 1), n being the number of entries.
     """
 
-    is_gated: ClassVar[bool] = True
+    handles_skip: ClassVar[bool] = True
 
     valid: ClassVar = {
         "lr": NOT_NEGATIVE,
@@ -88,7 +88,7 @@ class Lion(ZooOptimizer):
     def _move(self, parameters: Sequence[Tensor], group: ParamGroup) -> None:
         (beta1, beta2), lr = group["betas"], float(group["lr"])
         changed = local_rows(parameters), self.held(parameters, "exp_avg")
-        for theta, m, g in changed_blocks(left_out(self), changed, gradients(parameters)):
+        for theta, m, g in changed_blocks(skip_flag(self), changed, gradients(parameters)):
             g = g.type_as(m)
             update = g.lerp(m, beta1).sign_()
             decay_weights(theta, lr * group["weight_decay"])
@@ -99,9 +99,9 @@ class Lion(ZooOptimizer):
         """Keep the updates until the number of entries that point along g is known for whole parameters."""
         (beta1, beta2), lr = group["betas"], float(group["lr"])
         thetas, averages = local_rows(parameters), self.held(parameters, "exp_avg")
-        grads, unless = gradients(parameters), left_out(self)
+        grads, skip = gradients(parameters), skip_flag(self)
         kept, updates = totals(parameters), []
-        for m, _, g, count in changed_blocks(unless, [averages], thetas, grads, kept):
+        for m, _, g, count in changed_blocks(skip, [averages], thetas, grads, kept):
             g = g.type_as(m)
             update = g.lerp(m, beta1).sign_()
             mask = agreeing(update, g)
@@ -110,7 +110,7 @@ class Lion(ZooOptimizer):
             m.lerp_(g, 1 - beta2)
         complete(kept, parameters)
         growth = [p.numel() / (count + 1) for p, count in zip(parameters, kept, strict=True)]
-        blocks = changed_blocks(unless, [thetas], averages, grads, growth)
+        blocks = changed_blocks(skip, [thetas], averages, grads, growth)
         for (theta, _, _, factor), update in zip(blocks, updates, strict=True):
             decay_weights(theta, lr * group["weight_decay"])
             theta.addcmul_(update, factor, value=-lr)

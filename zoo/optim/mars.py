@@ -15,12 +15,12 @@ from zoo.kernels.foreach import Many
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.blocks import blocks, changed_blocks
-from zoo.optim.gate import left_out
 from zoo.optim.moments import adam_step, advance_moments
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import NOT_NEGATIVE, POSITIVE, TWO_DECAYS, check_ranges
 from zoo.optim.sharding import complete, totals
+from zoo.optim.skip_flag import skip_flag
 from zoo.spec import ParamSpec, Role
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class MARS(CountingOptimizer):
     `betas_1d` and `weight_decay_1d`. The exact form, which costs a second backward pass, is not offered.
     """
 
-    is_gated: ClassVar[bool] = True
+    handles_skip: ClassVar[bool] = True
 
     valid: ClassVar = {
         "lr": NOT_NEGATIVE,
@@ -118,7 +118,7 @@ class MARS(CountingOptimizer):
         moments = (self.held(matrices, slot) for slot in MOMENTS)
         step = AdamWStep(group["betas"], t, group["eps"], float(group["lr"]), group["weight_decay"])
         changed = local_rows(matrices), before, *moments
-        for theta, last, m, v, g, norm in changed_blocks(left_out(self), changed, grads, norms):
+        for theta, last, m, v, g, norm in changed_blocks(skip_flag(self), changed, grads, norms):
             g = g.type_as(last)
             c = corrected(g, last, gamma).div_(norm)
             last.copy_(g)
@@ -129,7 +129,7 @@ class MARS(CountingOptimizer):
         step = AdamWStep(group["betas_1d"], t, group["eps"], lr, decay)
         moments = (self.held(parameters, slot) for slot in MOMENTS)
         changed = local_rows(parameters), *moments
-        for theta, m, v, g in changed_blocks(left_out(self), changed, gradients(parameters)):
+        for theta, m, v, g in changed_blocks(skip_flag(self), changed, gradients(parameters)):
             step.take(theta, g.type_as(m), m, v)
 
 

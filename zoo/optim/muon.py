@@ -22,7 +22,6 @@ from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.blocks import blocks, changed_blocks
 from zoo.optim.cautious import agreeing, check_cautious, shares
 from zoo.optim.combined import Combined
-from zoo.optim.gate import left_out
 from zoo.optim.matrices import MATRIX, MatrixLayout, is_hidden, layout_of, plain
 from zoo.optim.moments import decay_weights
 from zoo.optim.newton_schulz import Coefficients, orthogonal
@@ -30,6 +29,7 @@ from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import COUNT, DECAY, NOT_NEGATIVE, Words
 from zoo.optim.sharding import complete, reduced_like, totals
+from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import batches, slot_dtype
 from zoo.optim.spread import with_whole
 from zoo.spec import ParamSpec
@@ -71,7 +71,7 @@ class Muon(ZooOptimizer):
     together.
     """
 
-    is_gated: ClassVar[bool] = True
+    handles_skip: ClassVar[bool] = True
 
     valid: ClassVar = {
         "lr": NOT_NEGATIVE,
@@ -176,7 +176,7 @@ class Muon(ZooOptimizer):
             by_rate[lr * group["weight_decay"], -lr * factor].append(i)
         for (share, rate), indices in by_rate.items():
             thetas = local_rows([parameters[i] for i in indices])
-            for theta, update in changed_blocks(left_out(self), [thetas], [updates[i] for i in indices]):
+            for theta, update in changed_blocks(skip_flag(self), [thetas], [updates[i] for i in indices]):
                 decay_weights(theta, share)
                 theta.add_(update.type_as(theta), alpha=rate)
 
@@ -188,7 +188,7 @@ class Muon(ZooOptimizer):
         averages = [reduced_like(parameter, (), group["dtype"]) for parameter in parameters]
         kept = totals(parameters)
         columns = grads, [local(u) for u in averages], kept
-        for m, g, u, count in changed_blocks(left_out(self), [moments], *columns):
+        for m, g, u, count in changed_blocks(skip_flag(self), [moments], *columns):
             g = g.type_as(m)
             m.lerp_(g, 1 - group["momentum"])
             if group["cautious"]:

@@ -13,13 +13,13 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.adamw import AdamWConfig
-from zoo.optim.gate import kept_where, left_out
 from zoo.optim.matrices import is_hidden, layout_of
 from zoo.optim.muon import Muon, OrthogonalConfig, Rest, UpdateFactor
 from zoo.optim.newton_schulz import orthogonal
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import DECAY
 from zoo.optim.sharding import reduced_like
+from zoo.optim.skip_flag import restored_if, skip_flag
 from zoo.optim.slots import slot_dtype
 from zoo.utils.sharded import is_sharded, local, own_slices, sum_over_ranks
 from zoo.utils.untyped import Passed
@@ -96,7 +96,7 @@ class NorMuon(Muon):
         roots, norms = [], []
         for square, second, parameter, group in zip(squares, seconds, parameters, groups, strict=True):
             mean = square / (parameter.numel() // second.numel())
-            with kept_where(left_out(self), [local(second)]):
+            with restored_if(skip_flag(self), [local(second)]):
                 roots.append(local(second).lerp_(mean, 1 - group["beta2"]).sqrt().add_(LEAST))
         after = [square / root.square() for square, root in zip(squares, roots, strict=True)]
         for sums in (squares, after):

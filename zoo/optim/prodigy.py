@@ -15,11 +15,11 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks, changed_blocks
-from zoo.optim.gate import left_out
 from zoo.optim.optimizer import SteppingOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import DECAY, NOT_NEGATIVE, POSITIVE, TWO_DECAYS
 from zoo.optim.sharding import complete, reduced_like, totals
+from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import local
@@ -45,7 +45,7 @@ class Prodigy(SteppingOptimizer):
     with a higher rate takes no part: it is not in the sums and does not move.
     """
 
-    is_gated: ClassVar[bool] = True
+    handles_skip: ClassVar[bool] = True
 
     valid: ClassVar = {
         "lr": NOT_NEGATIVE,
@@ -127,8 +127,8 @@ class Prodigy(SteppingOptimizer):
             correction = math.sqrt(1 - beta2**k) / (1 - beta1**k)
         delta = d * lr * correction
         moving = [group for group in self.param_groups if float(group["lr"]) == lr]
-        numerator, denominator, unless = self._sums(moving, d, delta)
-        if denominator == 0 or unless:
+        numerator, denominator, skip = self._sums(moving, d, delta)
+        if denominator == 0 or skip:
             return
         numerator += group["d_numerator"] * group["beta3"]
         d_hat = group["d_coef"] * numerator / denominator if lr > 0 else d
@@ -162,8 +162,8 @@ class Prodigy(SteppingOptimizer):
         products, sizes = totals(parameters), totals(parameters)
         *changed, starts = (self.held(parameters, slot) for slot in SLOTS)
         columns = local_rows(parameters), gradients(parameters), starts, products, sizes
-        unless = left_out(self)
-        for m, v, s, theta, g, p0, product, size in changed_blocks(unless, changed, *columns):
+        skip = skip_flag(self)
+        for m, v, s, theta, g, p0, product, size in changed_blocks(skip, changed, *columns):
             g = g.type_as(m)
             product.add_(g.dot(p0.sub(theta.type_as(p0))))
             m.mul_(beta1).add_(g, alpha=d * (1 - beta1))
@@ -171,7 +171,7 @@ class Prodigy(SteppingOptimizer):
             s.mul_(beta3).add_(g, alpha=(d / d0) * (d if group["safeguard_warmup"] else delta))
             size.add_(s.sum_of_sizes())
         complete([*products, *sizes], [*parameters, *parameters])
-        numbers = [*products, *sizes, *([] if unless is None else [unless.float()])]
+        numbers = [*products, *sizes, *([] if skip is None else [skip.float()])]
         told = torch.stack(numbers).tolist() if parameters else []
         middle, end = len(products), len(products) + len(sizes)
         return (d / d0) * delta * sum(told[:middle]), sum(told[middle:end]), any(told[end:])

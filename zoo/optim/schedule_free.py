@@ -14,11 +14,11 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import changed_blocks
-from zoo.optim.gate import left_out
 from zoo.optim.optimizer import SteppingOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import NOT_NEGATIVE, TWO_DECAYS
 from zoo.optim.sharding import reduced_like
+from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import local
@@ -43,7 +43,7 @@ class ScheduleFreeAdamW(SteppingOptimizer):
         x   = y + (1 - 1 / beta1) (z - y)
     """
 
-    is_gated: ClassVar[bool] = True
+    handles_skip: ClassVar[bool] = True
 
     valid: ClassVar = {
         "lr": NOT_NEGATIVE,
@@ -118,7 +118,7 @@ class ScheduleFreeAdamW(SteppingOptimizer):
             states = [self._state(parameter) for parameter in parameters]
             slots = ([local(state[slot]) for state in states] for slot in SLOTS)
             changed = local_rows(parameters), *slots
-            for y, z, square, g in changed_blocks(left_out(self), changed, gradients(parameters)):
+            for y, z, square, g in changed_blocks(skip_flag(self), changed, gradients(parameters)):
                 g = g.type_as(z)
                 square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
                 n = g.div(square.div(1 - beta2**k).sqrt_().add_(group["eps"]))

@@ -16,11 +16,11 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks
-from zoo.optim.gate import kept_where, left_out
 from zoo.optim.moments import advance_moments
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import COUNT, DECAY, NOT_NEGATIVE, TWO_DECAYS
+from zoo.optim.skip_flag import restored_if, skip_flag
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import is_sharded
@@ -56,7 +56,7 @@ class SOAP(ZooOptimizer):
     depends on it. Parameters may not be sharded.
     """
 
-    is_gated: ClassVar[bool] = True
+    handles_skip: ClassVar[bool] = True
 
     valid: ClassVar = {
         "lr": NOT_NEGATIVE,
@@ -124,9 +124,9 @@ class SOAP(ZooOptimizer):
         """Move every parameter that has a gradient."""
         for group in self.param_groups:
             for parameter in due(group):
-                state, unless, g = self.state_of(parameter, group), left_out(self), gradient(parameter)
-                if unless is not None:
-                    g = torch.where(unless, 0, g)  # the factorisations refuse what is not finite
+                state, skip, g = self.state_of(parameter, group), skip_flag(self), gradient(parameter)
+                if skip is not None:
+                    g = torch.where(skip, 0, g)  # the factorisations refuse what is not finite
                 state["step"] += 1
                 t = int(state["step"].item())
                 if t == 0:  # of a skipped step: of a zero gradient, whose bases are the axes
@@ -134,7 +134,7 @@ class SOAP(ZooOptimizer):
                     continue
                 turns = t % group["precondition_frequency"] == 0
                 kept = [slot for name, slot in state.items() if name != "step" and (turns or name[0] != "Q")]
-                with kept_where(unless, [parameter.detach(), *kept]):
+                with restored_if(skip, [parameter.detach(), *kept]):
                     self._move(parameter, g, state, group, t)
 
     def _begin(self, parameter: Tensor, g: Tensor, state: dict[str, Tensor], group: ParamGroup) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from zoo.data.dataset import Batch
 from zoo.nn.loss import IGNORED, LossParts
 from zoo.optim.clip import Clip
-from zoo.optim.leave_out import left_out_where
+from zoo.optim.skip import skipped_if
 from zoo.optim.state import restore, snapshot
 from zoo.run.train_config import Precision
 from zoo.train.arriving import Arriving
@@ -178,7 +178,7 @@ class Stepper:
         Args:
             result: the result of `gradient`.
             unread: whether to step without waiting for the measurements. If they are not finite, the device
-                leaves weights and slots unchanged (`zoo.optim.leave_out`), and the caller ends the run once
+                leaves weights and slots unchanged (`zoo.optim.skip`), and the caller ends the run once
                 it has read the measurements.
 
         Raises:
@@ -195,7 +195,7 @@ class Stepper:
         for group in self.optimizer.param_groups:
             if "targets" in group:
                 group["targets"] = result.targets
-        with left_out_where(self.optimizer, result.diverged if unread else None):
+        with skipped_if(self.optimizer, result.diverged if unread else None):
             self.optimizer.step()
         self.optimizer.zero_grad()
         self.world.average_buffers(self.model)

@@ -2,8 +2,8 @@
 
 torch's fused optimizers read the attribute `found_inf`, which GradScaler sets during a step: if it is 1, they
 leave weights, slots and step counts unchanged. Optimizers of zoo undo their changes block by block
-(`zoo.optim.gate`). For any other optimizer, everything that its step may change is copied before the step
-and restored after it.
+(`zoo.optim.skip_flag`). For any other optimizer, everything that its step may change is copied before the
+step and restored after it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from zoo.optim.gate import flagged, put_back
+from zoo.optim.skip_flag import restore_if, with_skip_flag
 from zoo.optim.state import changing, tensors_in
 from zoo.utils.sharded import local
 
@@ -23,42 +23,42 @@ FOUND_INF = "found_inf"
 
 
 @contextmanager
-def left_out_where(optimizer: Optimizer, diverged: Tensor | None) -> Iterator[None]:
-    """Within a `with` block, a step of `optimizer` changes no weight and no slot if `diverged`.
+def skipped_if(optimizer: Optimizer, skip: Tensor | None) -> Iterator[None]:
+    """Within a `with` block, a step of `optimizer` changes no weight and no slot if `skip`.
 
     Counters on the host, such as the number of the step, advance all the same.
 
     Args:
         optimizer: any optimizer that has taken a step before. Slots that are created within the block are
-            zero if `diverged`.
-        diverged: 0-dim bool on the device of the parameters; None: the step is taken in any case.
+            zero if `skip`.
+        skip: 0-dim bool on the device of the parameters; None: the step is taken in any case.
     """
-    if diverged is None:
+    if skip is None:
         yield
         return
-    with flagged(optimizer, diverged):
-        if getattr(optimizer, "is_gated", False):
+    with with_skip_flag(optimizer, skip):
+        if getattr(optimizer, "handles_skip", False):
             yield
         elif getattr(optimizer, "_step_supports_amp_scaling", False):  # torch's mark of fused optimizers
-            setattr(optimizer, FOUND_INF, diverged.float())
+            setattr(optimizer, FOUND_INF, skip.float())
             try:
                 yield
             finally:
                 delattr(optimizer, FOUND_INF)
         else:
-            with _copied(optimizer, diverged):
+            with _copied(optimizer, skip):
                 yield
 
 
 @contextmanager
-def _copied(optimizer: Optimizer, diverged: Tensor) -> Iterator[None]:
-    """Copy weights and slots, and restore them at the end of the block if `diverged`."""
-    before = {path: tensor.clone() for path, tensor in _changing(optimizer, diverged.device)}
+def _copied(optimizer: Optimizer, skip: Tensor) -> Iterator[None]:
+    """Copy weights and slots, and restore them at the end of the block if `skip`."""
+    before = {path: tensor.clone() for path, tensor in _changing(optimizer, skip.device)}
     yield
     with torch.no_grad():
-        for path, tensor in _changing(optimizer, diverged.device):
+        for path, tensor in _changing(optimizer, skip.device):
             old = before[path] if path in before else torch.zeros_like(tensor)
-            put_back(diverged, [tensor], [old])
+            restore_if(skip, [tensor], [old])
 
 
 def _changing(optimizer: Optimizer, device: torch.device) -> Iterator[tuple[str, Tensor]]:
