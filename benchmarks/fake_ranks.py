@@ -119,7 +119,7 @@ def step(job: Job, ranks: int) -> Found:
             # on tensors of the whole size that no real rank holds.
             for parameter in model.parameters():
                 parameter.grad = torch.zeros_like(parameter)
-            stepper.update(result_of(model), unread=True)
+            stepper.update(result_of(model), pending=True)
             slots = [tensor for _, tensor in tensors_in(list(optimizer.state.values()))]
             batch = model.example(t.batch_size // ranks, job.data.length)
             with LiveMemory([*model.parameters(), *model.buffers(), *slots]) as memory:
@@ -128,7 +128,7 @@ def step(job: Job, ranks: int) -> Found:
                     stepper.backward(batch, lambda: False)
                     result = result_of(model)
                 with Exchanges() as update:
-                    stepper.update(result, unread=True)
+                    stepper.update(result, pending=True)
         return Found(state, memory.peak, operations.count, forth.kinds.total(), update.kinds.total())
     finally:
         dist.destroy_process_group()

@@ -24,9 +24,10 @@ from benchmarks.harness import RESULTS, described, table
 from zoo.data import BatchSpec
 from zoo.run.config import load_config
 from zoo.run.job import Job
+from zoo.run.train_config import Recompute
 from zoo.train.build import build
 from zoo.train.distributed import World
-from zoo.train.forecast import Recompute, forecast
+from zoo.train.forecast import forecast
 from zoo.train.start import Start
 
 WAYS: tuple[Recompute, ...] = get_args(Recompute)

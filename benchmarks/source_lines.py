@@ -28,7 +28,7 @@ SHARED = {
     "optim/cautious_adamw.py": "cautious AdamW",
     "optim/newton_schulz.py": "Newton-Schulz and Polar Express",
     "optim/matrices.py": "the matrices of a parameter",
-    "optim/spread.py": "whole matrices on shards",
+    "optim/distributed_matrices.py": "whole matrices on shards",
     "optim/fixed_norm.py": "Hyperball's rule",
     "optim/clip.py": "clips as a kind",
     "optim/constraint.py": "constraints as a kind",

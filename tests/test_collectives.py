@@ -18,8 +18,8 @@ from zoo import build_model, build_optimizer
 from zoo.checkpoint.recipe import assemble
 from zoo.init import Registry
 from zoo.models import Model
+from zoo.optim.distributed_matrices import owners
 from zoo.optim.matrices import is_hidden
-from zoo.optim.spread import owners
 from zoo.train.distributed import World
 from zoo.train.monitor import Monitor
 from zoo.train.step import global_norm

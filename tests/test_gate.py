@@ -81,10 +81,10 @@ def stepper(model: Model, optimizer: torch.optim.Optimizer, world: World = ALONE
     return Stepper(model, model.loss, optimizer, world, 1, "fp32", Clip(1.0), 0.0)
 
 
-def take(step: Stepper, seed: int, unread: bool = True) -> None:
+def take(step: Stepper, seed: int, pending: bool = True) -> None:
     """A step, of which nothing is read before it is taken unless asked for."""
     tokens = torch.randint(13, (2, 9), generator=torch.Generator().manual_seed(seed))
-    step.update(step.gradient((tokens[:, :-1], tokens[:, 1:]), lambda: False), unread=unread)
+    step.update(step.gradient((tokens[:, :-1], tokens[:, 1:]), lambda: False), pending=pending)
 
 
 def spoilt(step: Stepper) -> Stepper:
@@ -136,11 +136,11 @@ def test_a_step_that_is_not_finite_changes_nothing(name: str, kind: str) -> None
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_finite_steps_are_those_that_are_waited_for(name: str, kind: str) -> None:
     states = []
-    for unread in (True, False):
+    for pending in (True, False):
         model = build_model(**MODELS[name], **SIZES, seed=0)
         step = stepper(model, optimizer_of(model, kind))
         for seed in range(3):
-            take(step, seed, unread)
+            take(step, seed, pending)
         states.append(state(step))
     assert_equal(*states)
 

@@ -143,7 +143,7 @@ def test_a_step_does_not_wait_for_the_device(kind: str) -> None:
         torch.cuda.set_sync_debug_mode(mode)
         try:
             result = step.gradient(batch, lambda: False)
-            step.update(result, unread=True)
+            step.update(result, pending=True)
         finally:
             torch.cuda.set_sync_debug_mode("default")
         assert result.is_finite

@@ -162,7 +162,7 @@ def two_groups(
         {"params": [("matrix", matrix)], "weight_decay": 0.5},
         {"params": [("vector", vector)], "weight_decay": 0.0},
     ]
-    return [matrix, vector], kind(groups[::-1] if vector_first else groups, **options)  # type: ignore[call-arg]
+    return [matrix, vector], kind(groups[::-1] if vector_first else groups, **options)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_settings_stay_with_the_parameters_of_their_group(
     assert all(torch.equal(p, q) for p, q in zip(ours, theirs, strict=True))
     together = kind(
         [("matrix", nn.Parameter(torch.ones(4, 3))), ("vector", nn.Parameter(torch.ones(3)))], **options
-    )  # type: ignore[call-arg]
+    )
     together.add_param_group({"params": [("more", nn.Parameter(torch.ones(2)))]})
     state = copy.deepcopy(state_by_name(one))
     state[""]["shapes"]["more"] = (2,)

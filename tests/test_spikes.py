@@ -24,7 +24,7 @@ from zoo.checkpoint.safetensors import read_tensors
 from zoo.data.dataset import Batch
 from zoo.run.config import load_config
 from zoo.run.train_config import SpikeConfig
-from zoo.train.ahead import BatchesAhead
+from zoo.train.prefetch import Prefetcher
 from zoo.train.run import train
 from zoo.train.spikes import Detector, Spike
 from zoo.utils.errors import ConfigError, DivergenceError
@@ -85,16 +85,16 @@ def test_nothing_is_judged_by_too_few_steps_but_what_is_no_number() -> None:
 
 def spoil(monkeypatch: pytest.MonkeyPatch, *places: int) -> list[int]:
     """Let one batch or several be noise in place of text; returns all that are asked for."""
-    original, asked = BatchesAhead.batch, []
+    original, asked = Prefetcher.batch, []
 
-    def batch(self: BatchesAhead, order: Any) -> Batch:
+    def batch(self: Prefetcher, order: Any) -> Batch:
         asked.append(order.step)
         tokens, targets = original(self, order)
         if order.step in (places or (BAD,)):
             targets = torch.randint(0, 256, targets.shape, generator=torch.Generator().manual_seed(1))
         return tokens, targets
 
-    monkeypatch.setattr(BatchesAhead, "batch", batch)
+    monkeypatch.setattr(Prefetcher, "batch", batch)
     return asked
 
 
@@ -172,14 +172,14 @@ def test_a_rollback_stays_where_the_detector_is_taken_away(
 
 def test_a_stop_is_kept_over_a_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch)
-    spoiled = BatchesAhead.batch
+    spoiled = Prefetcher.batch
 
-    def batch(self: BatchesAhead, order: Any) -> Batch:
+    def batch(self: Prefetcher, order: Any) -> Batch:
         if order.step == BAD:
             signal.raise_signal(signal.SIGTERM)
         return spoiled(self, order)
 
-    monkeypatch.setattr(BatchesAhead, "batch", batch)
+    monkeypatch.setattr(Prefetcher, "batch", batch)
     result = train(tiny(tmp_path, *SEEN, "train.spikes.action=rollback"))
     assert [line["at"] for line in of_kind(result.folder, "spike")] == [BAD + 1]
     assert (result.step, result.signalled) == (41, True)

@@ -20,7 +20,7 @@ from zoo.checkpoint.model import find_checkpoint
 from zoo.checkpoint.safetensors import read_tensors
 from zoo.run.config import load_config
 from zoo.run.train_config import ParallelConfig
-from zoo.train import distributed, telling
+from zoo.train import distributed, rank_errors
 from zoo.train.build import seed_of_rank
 from zoo.train.distributed import world
 from zoo.train.launch import processes
@@ -120,9 +120,9 @@ def test_processes_that_do_not_join_are_one_clear_error(monkeypatch: pytest.Monk
 
     for key, value in LAUNCHED.items():
         monkeypatch.setenv(key, value)
-    monkeypatch.setattr(distributed, "joined", timed_out)
-    monkeypatch.setattr(telling, "joined", timed_out)
-    monkeypatch.setattr(telling, "ASKING", 0)
+    monkeypatch.setattr(distributed, "connect_store", timed_out)
+    monkeypatch.setattr(rank_errors, "connect_store", timed_out)
+    monkeypatch.setattr(rank_errors, "ASKING", 0)
     message = r"no answer from the other processes within 7 s.*1/2 clients joined"
     with pytest.raises(RankError, match=message), world("cpu", ParallelConfig(timeout=7)):
         raise AssertionError("a process alone is no world of two")

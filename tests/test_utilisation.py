@@ -12,9 +12,9 @@ from tiny_runs import tiny
 from zoo.data.dataset import Batch, BatchSpec
 from zoo.run.job import Job
 from zoo.train import utilisation
-from zoo.train.ahead import BatchesAhead
 from zoo.train.clock import Clock
 from zoo.train.distributed import World
+from zoo.train.prefetch import Prefetcher
 from zoo.train.run import train
 from zoo.train.utilisation import peak_flops, peak_share
 from zoo.utils.run_folder import RunFolder
@@ -25,13 +25,13 @@ CPU = World(0, 2, torch.device("cpu"))
 
 def test_the_wait_for_data_is_part_of_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that stands still but for this wait."""
-    original, now = BatchesAhead.batch, [0.0]
+    original, now = Prefetcher.batch, [0.0]
 
-    def wait(self: BatchesAhead, spec: BatchSpec) -> Batch:
+    def wait(self: Prefetcher, spec: BatchSpec) -> Batch:
         now[0] += 2.0
         return original(self, spec)
 
-    monkeypatch.setattr(BatchesAhead, "batch", wait)
+    monkeypatch.setattr(Prefetcher, "batch", wait)
     monkeypatch.setattr("zoo.train.clock.time", SimpleNamespace(perf_counter=lambda: now[0]))
     run = train(tiny(tmp_path, "schedule.warmup=0", steps=3)).folder
     timings = [r["timing"] for r in RunFolder(run).read_metrics() if r["kind"] == "train"]

@@ -28,7 +28,7 @@ from zoo.config.registry import CLIPS, OPTIMIZERS
 from zoo.data import Batch
 from zoo.optim.clip import Clip
 from zoo.run.config import load_config
-from zoo.train.arriving import Arriving
+from zoo.train.async_copy import AsyncHostCopy
 from zoo.train.distributed import World
 from zoo.train.run import train
 from zoo.train.step import Stepper
@@ -84,7 +84,7 @@ def stepper(model: str, optimizer: dict[str, Any]) -> tuple[Stepper, Batch]:
     tokens = torch.zeros(4, 9, dtype=torch.int64)
     batch = (tokens[:, :-1], tokens[:, 1:])
     with Reads():
-        step.update(step.gradient(batch, lambda: False), unread=True)
+        step.update(step.gradient(batch, lambda: False), pending=True)
     return step, batch
 
 
@@ -104,7 +104,7 @@ def test_a_step_reads_nothing(model: str, kind: str) -> None:
         result = step.gradient(batch, lambda: False)
     assert not reads.names
     with Reads() as reads:
-        step.update(result, unread=True)
+        step.update(result, pending=True)
     waits = OPTIMIZERS[kind](lr=0.01).waits_for is not None and kind not in WAITS_WITHIN_TORCH
     assert len(reads.names) == waits, reads.names
     with Reads() as reads:
@@ -118,7 +118,7 @@ def test_leaving_out_a_step_reads_nothing(model: str) -> None:
     step, batch = stepper(model, {"type": "amos", "lr": 0.01, "momentum": 0.9})
     result = step.gradient(batch, lambda: False)
     with Reads() as reads:
-        step.update(result, unread=True)
+        step.update(result, pending=True)
     assert not reads.names
 
 
@@ -129,7 +129,7 @@ def test_clipping_reads_what_it_says(clip: str) -> None:
     step = replace(step, clip=config.build(1.0))
     result = step.gradient(batch, lambda: False)
     with Reads() as reads:
-        step.update(result, unread=True)
+        step.update(result, pending=True)
     assert len(reads.names) == (config.waits_for is not None)
 
 
@@ -138,7 +138,7 @@ def test_a_number_of_targets_is_read() -> None:
     step, batch = stepper("gpt", options)
     result = step.gradient(batch, lambda: False)
     with Reads() as reads:
-        step.update(result, unread=True)
+        step.update(result, pending=True)
     assert len(reads.names) == 1
     config = load_config({"optimizer": options}).optimizer
     assert config is not None
@@ -158,7 +158,7 @@ def test_a_read_would_be_counted() -> None:
 
 def behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a run on the processor read numbers when a run on a GPU does."""
-    monkeypatch.setattr(zoo.train.loop, "arrives_alone", lambda device: True)
+    monkeypatch.setattr(zoo.train.loop, "can_copy_async", lambda device: True)
 
 
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -176,7 +176,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     written_down(Stepper, "gradient")
     written_down(Stepper, "update")
-    written_down(Arriving, "read")
+    written_down(AsyncHostCopy, "read")
     return made
 
 

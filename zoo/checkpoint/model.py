@@ -134,17 +134,17 @@ def _load(
     return model
 
 
-def open_checkpoint(path: Path, which: Which = "last") -> OpenedCheckpoint:
+def open_checkpoint(path: Path) -> OpenedCheckpoint:
     """Read everything of a checkpoint but its weights.
 
     Args:
-        path: a run folder, a checkpoint folder, a .safetensors file, or a folder as on the hub.
-        which: the checkpoint of a run folder.
+        path: a run folder, of which the last checkpoint is read, a checkpoint folder, a .safetensors file, or
+            a folder as on the hub.
 
     Raises:
         CheckpointError: There is no checkpoint, or it cannot be read.
     """
-    checkpoint = find_checkpoint(path, which)
+    checkpoint = find_checkpoint(path)
     if (other := folder_format(checkpoint)) is not None:
         return other.open(checkpoint)
     return _model_file(_file_in(checkpoint))

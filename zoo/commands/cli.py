@@ -120,7 +120,7 @@ def _fail(message: str, status: int) -> None:
     """Print the error, by one process only if there are several, and exit."""
     several = _is_one_of_several()
     if several:
-        from zoo.train.telling import end_unless_first, linger
+        from zoo.train.rank_errors import end_unless_first, keep_store_alive
 
         end_unless_first(message, status)
     line = f"error: {printable(message)}"
@@ -130,7 +130,7 @@ def _fail(message: str, status: int) -> None:
         sys.stderr.write(f"{line}\n")
     if several:
         sys.stderr.flush()
-        linger()
+        keep_store_alive()
     sys.exit(status)
 
 

@@ -170,6 +170,7 @@ def _attention(c: NGPTT5Config, residual_branches: int) -> Kwargs:
         "head_size": c.head_size,
         "input_std": c.d_model**-0.5,
         "sphere": "embed",
-        "normalised": (c.qk_norm, True),
+        "qk_normalised": c.qk_norm,
+        "output_normalised": True,
         "qk_rescaled": c.s_qk.trained,
     }

@@ -41,7 +41,8 @@ class MultiHeadAttention(Module):
         query_std: float | None = None,
         input_std: float = 1.0,
         sphere: str | None = None,
-        normalised: tuple[bool, bool] = (False, False),
+        qk_normalised: bool = False,
+        output_normalised: bool = False,
         qk_rescaled: bool = False,
         bias: bool = False,
         qkv_bias: bool = False,
@@ -64,8 +65,9 @@ class MultiHeadAttention(Module):
                 the same as for the outputs of the other matrices.
             input_std: standard deviation of the entries of the stream.
             sphere: "embed" if the matrices are on nGPT's sphere.
-            normalised: whether q and k are normalised next, and whether the output is. If the output is and
-                there are no biases, the scale of v has no effect either, because W_o is linear.
+            qk_normalised: whether queries and keys are normalised next.
+            output_normalised: whether the output is normalised next. Without biases the scale of v then has
+                no effect either, because W_o is linear.
             qk_rescaled: whether a trained scaling multiplies q and k next.
             bias: whether each of the four maps has a bias.
             qkv_bias: whether the maps to queries, keys and values have a bias.
@@ -81,8 +83,7 @@ class MultiHeadAttention(Module):
         embed, heads = ("embed", d_model), ("heads", n_heads * self.head_size)
         kv = ("kv_heads", n_kv_heads * self.head_size)
         stream: Kwargs = {"input_std": input_std, "sphere": sphere}
-        qk_normalised, o_normalised = normalised
-        v_normalised = o_normalised and not (bias or qkv_bias)
+        v_normalised = output_normalised and not (bias or qkv_bias)
         qk_facts: Kwargs = {"normalised": qk_normalised, "rescaled": qk_rescaled, **stream}
         each, grouped = (("heads", n_heads),), (("kv_heads", n_kv_heads),)
         query = matrix(heads, embed, output_std=query_std, start=qv_start, parts=each, **qk_facts)
@@ -96,7 +97,7 @@ class MultiHeadAttention(Module):
                 embed,
                 heads,
                 residual_branches=residual_branches,
-                normalised=o_normalised,
+                normalised=output_normalised,
                 parts=each,
                 **stream,
             ),

@@ -22,6 +22,7 @@ from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.blocks import blocks, changed_blocks
 from zoo.optim.cautious import agreeing, check_cautious, shares
 from zoo.optim.combined import Combined
+from zoo.optim.distributed_matrices import map_whole_matrices
 from zoo.optim.matrices import MATRIX, MatrixLayout, is_hidden, layout_of, plain
 from zoo.optim.moments import decay_weights
 from zoo.optim.newton_schulz import Coefficients, orthogonal
@@ -31,7 +32,6 @@ from zoo.optim.ranges import COUNT, DECAY, NOT_NEGATIVE, Words
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import batches, slot_dtype
-from zoo.optim.spread import with_whole
 from zoo.spec import ParamSpec
 from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import local
@@ -167,7 +167,7 @@ class Muon(ZooOptimizer):
         def work(indices: Sequence[int], wholes: Sequence[Tensor]) -> list[Tensor]:
             return self._directions(wholes, [groups[i] for i in indices])
 
-        updates = self.finished(with_whole(averages, work), parameters, groups)
+        updates = self.finished(map_whole_matrices(averages, work), parameters, groups)
         by_rate: dict[tuple[float, float], list[int]] = defaultdict(list)
         for i, (parameter, group) in enumerate(zip(parameters, groups, strict=True)):
             rows, columns = layout_of(group).split(torch.empty(parameter.shape, device="meta")).shape[1:]

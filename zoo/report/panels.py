@@ -13,14 +13,15 @@ from zoo.report.style import line_styles
 from zoo.utils.plotting import INK, SOFT, dress, new_figure
 from zoo.utils.untyped import Passed
 
+WIDTH = 11.0
+"""The width of a figure of panels, in inches."""
 
-def panels(
-    count: int, columns: int = 2, height: float = 3.2, width: float = 11.0
-) -> tuple[Figure, list[Axes]]:
-    """An empty figure of `count` panels, filled row by row; sizes in inches, `height` of one row."""
+
+def panels(count: int, columns: int = 2, height: float = 3.2) -> tuple[Figure, list[Axes]]:
+    """An empty figure of `count` panels, filled row by row; `height` is that of one row, in inches."""
     columns = min(columns, count)
     rows = -(-count // columns)
-    figure = new_figure(width, height * rows)
+    figure = new_figure(WIDTH, height * rows)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for unused in axes[count:]:
         unused.remove()

@@ -36,7 +36,6 @@ class Parts:
     """A model with its optimizer and its data, at some step of a run.
 
     Attributes:
-        measure: the measure that selects the best checkpoint.
         dataset: the training and validation examples.
         model: the model, on its device, sharded if there are several ranks.
         registry: the model's parameters with their declarations.
@@ -46,6 +45,7 @@ class Parts:
             resumed run has nothing to restore.
         stepper: computes gradients and takes steps.
         initial: the model before the first step; None when resuming.
+        measure: the measure that selects the best checkpoint.
     """
 
     dataset: Dataset
@@ -139,15 +139,17 @@ def build(job: Job, start: Start, world: World) -> Parts:
     unclipped = frozenset(entry.name for entry in registry if not entry.spec.clipped)
     loss = compiled_loss(model, t.compile)
     return Parts(
-        dataset,
-        model,
-        registry,
-        loss,
-        optimizer,
-        job.schedule.build(optimizer, t.steps),
-        Stepper(model, loss, optimizer, world, t.accumulation, t.precision, clip, t.z_loss, unclipped),
-        initial,
-        selecting,
+        dataset=dataset,
+        model=model,
+        registry=registry,
+        loss=loss,
+        optimizer=optimizer,
+        scheduler=job.schedule.build(optimizer, t.steps),
+        stepper=Stepper(
+            model, loss, optimizer, world, t.accumulation, t.precision, clip, t.z_loss, unclipped
+        ),
+        initial=initial,
+        measure=selecting,
     )
 
 

@@ -27,7 +27,13 @@ from zoo.run.train_config import ParallelConfig
 from zoo.spec import Module
 from zoo.train.launch import processes
 from zoo.train.orphan import ends_with_parent
-from zoo.train.telling import FAILED, answers, joined, linger, one_tells
+from zoo.train.rank_errors import (
+    FAILED,
+    connect_store,
+    gather_answers,
+    keep_store_alive,
+    only_first_rank_reports,
+)
 from zoo.utils.device import find_device, total_memory
 from zoo.utils.errors import ConfigError, DivergenceError, RankError, ZooError
 
@@ -189,7 +195,7 @@ def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[
         yield World(0, 1, _device(device), parallel=parallel)
         return
     try:
-        with one_tells():
+        with only_first_rank_reports():
             store, rank = _joined(parallel.timeout), int(os.environ["RANK"])
             copies = parallel.copies(size)
             device_of_rank = _common_device(device, store, size)
@@ -216,7 +222,7 @@ def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[
         if dist.is_initialized():
             dist.destroy_process_group()
         if sys.exc_info()[0] is not None:
-            linger()
+            keep_store_alive()
 
 
 def _joined(timeout: int) -> Store:
@@ -226,7 +232,7 @@ def _joined(timeout: int) -> Store:
         RankError: The other processes did not join in time.
     """
     try:
-        return joined(timeout)
+        return connect_store(timeout)
     except RuntimeError as error:
         if (gone := lost(error, "the start of the processes", timeout)) is not None:
             raise gone from error
@@ -256,9 +262,9 @@ def _common_device(name: str, store: Store, size: int) -> torch.device:
     try:
         device = _device(name, int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))
     except ZooError as error:
-        answers(store, size, f"{FAILED}{error}")
+        gather_answers(store, size, f"{FAILED}{error}")
         raise
-    devices = answers(store, size, device.type)
+    devices = gather_answers(store, size, device.type)
     if len(set(devices)) > 1:
         raise ConfigError(
             f"train.device: '{name}': the processes find {', '.join(devices)}; expected one kind"

@@ -229,11 +229,8 @@ def forecast(
     inside = {id(p) for block in blocks for p in block.parameters()}
     root = [p for p in model.parameters() if id(p) not in inside]
     each = [_numbers(block.parameters()) for block in blocks]
-    one, rest, trained = (
-        max(each, default=0),
-        _numbers(root),
-        [p for p in model.parameters() if p.requires_grad],
-    )
+    largest_block, outside_blocks = max(each, default=0), _numbers(root)
+    trained = [p for p in model.parameters() if p.requires_grad]
     gather = BFLOAT16 if parallel.gather == "bfloat16" else FLOAT32
     reduce = BFLOAT16 if parallel.reduce == "bfloat16" else FLOAT32
     split, memory = ranks > 1, None if device is None else device.memory
@@ -244,13 +241,13 @@ def forecast(
     slots = _slots(job, model, shards)
     state = weights + (slots or 0)
     earlier = gradients if t.accumulation > 1 else 0
-    gathered = (FLOAT32 * rest, gather * one) if split else (0, 0)
+    gathered = (FLOAT32 * outside_blocks, gather * largest_block) if split else (0, 0)
     activations: list[Activations] = []
     for way in ways if blocks else ("none",):
         traced = _trace(job, model, examples, way)
         # A block's gradients are whole until they are summed over ranks, and the buffer of that sum is as
         # large.
-        in_flight = (FLOAT32 + reduce) * one if split else 0
+        in_flight = (FLOAT32 + reduce) * largest_block if split else 0
         always = state + earlier + gathered[0]
         peak = max(
             always + 2 * gathered[1] + traced.in_blocks,
@@ -274,7 +271,7 @@ def forecast(
         Exchange(
             "all-gather",
             times * (again * len(each) + 1),
-            times * (again * gather * sum(each) + FLOAT32 * rest),
+            times * (again * gather * sum(each) + FLOAT32 * outside_blocks),
         ),
         Exchange("reduce-scatter", sums * (len(each) + 1), sums * reduce * _numbers(trained)),
         # Copies exchange the rows that they share; all ranks the number of targets, the losses and the norm.
@@ -282,19 +279,19 @@ def forecast(
         Exchange("all-reduce of scalars", 3, 8 + 4 * 8 + FLOAT32),
     ]
     return Forecast(
-        ranks,
-        copies,
-        examples,
-        times,
-        weights,
-        slots,
-        gradients,
-        gathered[0] + 2 * gathered[1],
-        activations,
-        exchanges if split else [],
-        t.recompute,
-        deferred,
-        _waits(job),
+        ranks=ranks,
+        copies=copies,
+        examples=examples,
+        parts=times,
+        weights=weights,
+        slots=slots,
+        gradients=gradients,
+        gathered=gathered[0] + 2 * gathered[1],
+        activations=activations,
+        exchanges=exchanges if split else [],
+        configured=t.recompute,
+        whole_gradients=deferred,
+        waits=_waits(job),
     )
 
 

@@ -9,8 +9,7 @@ from zoo.data.dataset import BatchSpec
 from zoo.optim.averages import evaluation_weights
 from zoo.optim.state import tensors_in
 from zoo.run.job import Job
-from zoo.train.ahead import BatchesAhead
-from zoo.train.arriving import arrives_alone
+from zoo.train.async_copy import can_copy_async
 from zoo.train.build import Parts
 from zoo.train.checkpoints import CLIP, Checkpoints
 from zoo.train.clock import Clock
@@ -21,6 +20,7 @@ from zoo.train.interrupt import Interrupt
 from zoo.train.lines import validation_in_words
 from zoo.train.metrics import MetricsLog
 from zoo.train.monitor import Monitor
+from zoo.train.prefetch import Prefetcher
 from zoo.train.progress import TrainingBar
 from zoo.train.spikecontrol import SpikeControl
 from zoo.train.spikes import Spike
@@ -44,8 +44,8 @@ class TrainingLoop:
     Attributes:
         done: number of steps done.
         owes_evaluation: whether the evaluation that follows the last step was not made.
-        is_behind: whether the measurements of a step are read one step later.
-        unread: a step that was taken and whose measurements were not read yet.
+        reads_late: whether the loop reads the measurements of a step only after the next gradient is queued.
+        pending: a step that was taken and whose measurements were not read yet.
         read: the last measurements that were read.
     """
 
@@ -53,7 +53,7 @@ class TrainingLoop:
         self,
         job: Job,
         parts: Parts,
-        batches: BatchesAhead,
+        batches: Prefetcher,
         world: World,
         log: MetricsLog,
         bar: TrainingBar,
@@ -65,8 +65,8 @@ class TrainingLoop:
         self.job, self.parts, self.batches, self.world = job, parts, batches, world
         self.log, self.bar, self.checkpoints, self.diagnosis = log, bar, checkpoints, diagnosis
         self.spikes, self.settings = spikes, job.train
-        self.is_behind = arrives_alone(world.device) and spikes.takes_every_step
-        self.unread: tuple[int, StepResult] | None = None
+        self.reads_late = can_copy_async(world.device) and spikes.takes_every_step
+        self.pending: tuple[int, StepResult] | None = None
         self.read: StepResult | None = None
         self.done, self.owes_evaluation = start.step, start.owes_evaluation
         self.per_step = self.settings.batch_size * parts.dataset.units_per_example
@@ -127,10 +127,10 @@ class TrainingLoop:
             result = parts.stepper.gradient(batch, lambda: interrupt.requested)
             if monitor is not None:
                 monitor.see_gradient()
-            self._learn()
+            self._log_pending_spike()
             # The first step creates the slots; its numbers are read before it is taken.
-            is_unread = self.is_behind and self.read is not None
-            spike = self._update_unread(result) if is_unread else self._update(result)
+            without_waiting = self.reads_late and self.read is not None
+            spike = self._update_without_waiting(result) if without_waiting else self._update(result)
         if self.done == 1:
             self.log.write("size", 1, **sizes(parts))
         if monitor is not None:
@@ -148,7 +148,7 @@ class TrainingLoop:
             self._log(self.read)
         return self.read.stop
 
-    def _update_unread(self, result: StepResult) -> Spike | None:
+    def _update_without_waiting(self, result: StepResult) -> Spike | None:
         """Take a step without waiting for its measurements, unless they are needed right after it.
 
         Returns:
@@ -158,19 +158,19 @@ class TrainingLoop:
             DivergenceError: The measurements were read and are not finite.
         """
         self.checkpoints.release()
-        self.unread = (self.done, result)
-        self.parts.stepper.update(result, unread=True)
-        return self._judge_unread() if self._is_looked_at else None
+        self.pending = (self.done, result)
+        self.parts.stepper.update(result, pending=True)
+        return self._read_pending() if self._must_read_now else None
 
     @property
-    def _is_looked_at(self) -> bool:
+    def _must_read_now(self) -> bool:
         """Whether something is written after the current step that depends on its measurements."""
         settings = self.settings
         regular = settings.log_every, settings.eval_every, settings.checkpoint_every
         intervals = (*regular, *([settings.monitor_every] if settings.monitor_every else []))
         return self.diagnosis.due or any(map(self._due, intervals))
 
-    def _judge_unread(self) -> Spike | None:
+    def _read_pending(self) -> Spike | None:
         """Read and judge the measurements of a step that was taken before they had arrived.
 
         Returns:
@@ -179,9 +179,9 @@ class TrainingLoop:
         Raises:
             DivergenceError: The loss or the gradient is not finite. Later computations are dropped.
         """
-        if self.unread is None:
+        if self.pending is None:
             return None
-        (step, result), self.unread = self.unread, None
+        (step, result), self.pending = self.pending, None
         spike = self.spikes.judge(step, result)
         if not result.is_finite:
             self.done = step
@@ -189,13 +189,13 @@ class TrainingLoop:
         self.read = result
         return spike
 
-    def _learn(self) -> None:
-        """Read the measurements of a step whose log lines are written already, if there is one."""
-        if (spike := self._judge_unread()) is not None:
+    def _log_pending_spike(self) -> None:
+        """Read the pending measurements, if there are any, and log the spike that they show."""
+        if (spike := self._read_pending()) is not None:
             self.log.write("spike", spike.at, **spike.record())
 
     def _update(self, result: StepResult) -> Spike | None:
-        """Judge the gradient that was computed, and take the step; only `_update_unread` does so, too.
+        """Judge the measurements of a gradient, then take the step, skip it, or start a rollback.
 
         A spike whose action is `log` is a normal step. If the action is `skip` or `rollback`, weights and
         optimizer stay unchanged: the step is tried and undone, to name the matrix that it would have moved
@@ -284,7 +284,7 @@ class TrainingLoop:
 
     def _save(self, best: Mapping[Which, float]) -> None:
         """Write a checkpoint, unless the last step made the weights non-finite."""
-        self._learn()
+        self._log_pending_spike()
         parameters = self.parts.model.parameters()
         self._require_finite("norm of the weights", global_norm(parameters).item())
         self.log.flush()

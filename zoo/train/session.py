@@ -13,7 +13,6 @@ from zoo.config.plugins import copy_sources, sources
 from zoo.run.config import dump_config
 from zoo.run.job import Job
 from zoo.run.loggers import Logger
-from zoo.train.ahead import BatchesAhead
 from zoo.train.build import Parts, build
 from zoo.train.checkpoints import Checkpoints, load_diagnosis
 from zoo.train.diagnosis import Diagnosis
@@ -23,6 +22,7 @@ from zoo.train.interrupt import Interrupt
 from zoo.train.lines import RecordLines, TrainingLines, WhileRead
 from zoo.train.loop import TrainingLoop
 from zoo.train.metrics import MetricsLog
+from zoo.train.prefetch import Prefetcher
 from zoo.train.progress import TrainingBar
 from zoo.train.source_checkpoint import report_loading
 from zoo.train.spikecontrol import Rollback, SpikeControl, go_back
@@ -117,7 +117,7 @@ def _session(
         ) as checkpoints,
         MetricsLog(job.folder if world.is_main else None, start, job, shown) as log,
         TrainingBar(bar, job.folder.name, start.step, job.train.steps, dataset.unit) as drawn,
-        BatchesAhead(parts.dataset, world.device) as batches,
+        Prefetcher(parts.dataset, world.device) as batches,
     ):
         loop = TrainingLoop(job, parts, batches, world, log, drawn, checkpoints, diagnosis, spikes, start)
         try:

@@ -17,7 +17,7 @@ from zoo.optim.clip import Clip
 from zoo.optim.skip import skipped_if
 from zoo.optim.state import restore, snapshot
 from zoo.run.train_config import Precision
-from zoo.train.arriving import Arriving
+from zoo.train.async_copy import AsyncHostCopy
 from zoo.train.distributed import World
 from zoo.train.precision import autocast
 from zoo.utils.errors import DivergenceError
@@ -44,7 +44,7 @@ class StepResult:
             norm: the global norm of the gradient, 0-dim, the same on all ranks.
         """
         self.norm, self._sums = norm, sums
-        self._numbers = Arriving(torch.cat((sums, norm.to(sums.dtype).reshape(1))))
+        self._numbers = AsyncHostCopy(torch.cat((sums, norm.to(sums.dtype).reshape(1))))
 
     @cached_property
     def _read(self) -> list[float]:
@@ -172,19 +172,19 @@ class Stepper:
         sums = self.backward(batch, stop)
         return StepResult(sums, global_norm(p.grad for p in self.model.parameters()))
 
-    def update(self, result: StepResult, unread: bool = False) -> None:
+    def update(self, result: StepResult, pending: bool = False) -> None:
         """Clip the gradient in the parameters' `.grad`, step the optimizer, and clear the gradient.
 
         Args:
             result: the result of `gradient`.
-            unread: whether to step without waiting for the measurements. If they are not finite, the device
+            pending: whether to step without waiting for the measurements. If they are not finite, the device
                 leaves weights and slots unchanged (`zoo.optim.skip`), and the caller ends the run once
                 it has read the measurements.
 
         Raises:
             DivergenceError: The loss or the norm of the gradient is not finite; the weights are unchanged.
         """
-        if not unread:
+        if not pending:
             result.require_finite()
         counted = [
             (name, p)
@@ -195,7 +195,7 @@ class Stepper:
         for group in self.optimizer.param_groups:
             if "targets" in group:
                 group["targets"] = result.targets
-        with skipped_if(self.optimizer, result.diverged if unread else None):
+        with skipped_if(self.optimizer, result.diverged if pending else None):
             self.optimizer.step()
         self.optimizer.zero_grad()
         self.world.average_buffers(self.model)

@@ -188,26 +188,26 @@ def _boundaries(statistics: Array, spent: Sequence[float]) -> tuple[float, ...]:
     return tuple(values)
 
 
-def anytime_value(n: int, alpha: float = ALPHA, g: float = MIXTURE) -> float:
+def anytime_value(n: int, alpha: float = ALPHA) -> float:
     """The critical value of |t| after n seeds without a declared maximum; infinite if there is none.
 
-    It holds for all n simultaneously, by an e-value with mean / sd ~ N(0, g) (arXiv 2310.03722).
+    It holds for all n simultaneously, by an e-value with mean / sd ~ N(0, `MIXTURE`) (arXiv 2310.03722).
     """
-    q = float((math.sqrt(1 + n * g) / alpha) ** (2 / n))
-    if q >= 1 + n * g:
+    growth = 1 + n * MIXTURE
+    q = float((math.sqrt(growth) / alpha) ** (2 / n))
+    if q >= growth:
         return math.inf
-    return math.sqrt((n - 1) * (q - 1) / (1 - q / (1 + n * g)))
+    return math.sqrt((n - 1) * (q - 1) / (1 - q / growth))
 
 
-def anytime_p(t: float, n: int, g: float = MIXTURE) -> float:
+def anytime_p(t: float, n: int) -> float:
     """1 / e, with the e-value of `anytime_value`, which can be compared with any level after any n.
 
     Args:
         t: Student's t over n seeds.
         n: number of seeds, two or more.
-        g: the variance of mean / sd that the test assumes, see `MIXTURE`.
     """
-    x = t * t / (n - 1)
+    x, g = t * t / (n - 1), MIXTURE
     ln_e = n / 2 * (math.log1p(x) - math.log1p(x / (1 + n * g))) - 0.5 * math.log1p(n * g)
     return math.exp(-max(0.0, ln_e))
 

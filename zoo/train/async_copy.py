@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 
-def arrives_alone(device: torch.device) -> bool:
+def can_copy_async(device: torch.device) -> bool:
     """Whether numbers can be copied from the device to the host asynchronously."""
     return device.type == "cuda"
 
 
-class Arriving:
+class AsyncHostCopy:
     """A few numbers that a device has computed or will compute.
 
     On a GPU the copy is queued when the object is created. Reading waits for the work that was queued before

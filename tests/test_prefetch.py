@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from zoo.data.dataset import Batch, BatchSpec, Dataset
-from zoo.train.ahead import BatchesAhead
+from zoo.train.prefetch import Prefetcher
 from zoo.utils.errors import DataError
 
 LAST = 9
@@ -35,7 +35,7 @@ class Counting(Dataset):
 
 def test_they_are_those_of_the_data_set_and_made_in_a_thread() -> None:
     dataset = Counting()
-    with BatchesAhead(dataset, torch.device("cpu")) as batches:
+    with Prefetcher(dataset, torch.device("cpu")) as batches:
         for step, new in ((3, 2), (4, 1), (7, 2), (8, 1), (LAST, 1)):  # as after a rollback, some are skipped
             (found,) = batches.batch(BatchSpec(1, step, 2))
             assert found.tolist() == [1, step]

@@ -30,7 +30,7 @@ Work = Callable[[Sequence[int], Sequence[Tensor]], list[Tensor]]
 """A function of the indices of some tensors and of the whole tensors; returns one of equal shape each."""
 
 
-def can_spread(tensor: Tensor) -> bool:
+def is_sharded_by_rows(tensor: Tensor) -> bool:
     """Whether a tensor is sharded by rows, over one dimension of a mesh."""
     if not is_sharded(tensor):
         return False
@@ -38,7 +38,7 @@ def can_spread(tensor: Tensor) -> bool:
     return len(shards) == 1 and shards[0].is_shard(0)
 
 
-def with_whole(tensors: Sequence[Tensor], work: Work) -> list[Tensor]:
+def map_whole_matrices(tensors: Sequence[Tensor], work: Work) -> list[Tensor]:
     """Apply a function to whole tensors.
 
     Tensors that are sharded by rows go to one rank each. Tensors that are sharded in another way are
@@ -55,7 +55,7 @@ def with_whole(tensors: Sequence[Tensor], work: Work) -> list[Tensor]:
     alike: dict[Hashable, list[int]] = defaultdict(list)
     for i, tensor in enumerate(tensors):
         ranks: Hashable = None
-        if is_sharded(tensor) and can_spread(tensor):
+        if is_sharded(tensor) and is_sharded_by_rows(tensor):
             ranks = tensor.device_mesh, tensor.placements, tensor.dtype
         alike[ranks].append(i)
     for ranks, indices in alike.items():
@@ -68,11 +68,11 @@ def with_whole(tensors: Sequence[Tensor], work: Work) -> list[Tensor]:
             continue
         for part in batches([tensors[i].numel() for i in indices], LIMIT):
             sharded = {i: tensor for i in indices[part] if is_sharded(tensor := tensors[i])}
-            results.update(zip(sharded, _spread(sharded, work), strict=True))
+            results.update(zip(sharded, _map_on_owners(sharded, work), strict=True))
     return [results[i] for i in range(len(tensors))]
 
 
-def _spread(by_index: Mapping[int, DTensor], work: Work) -> list[Tensor]:
+def _map_on_owners(by_index: Mapping[int, DTensor], work: Work) -> list[Tensor]:
     indices, tensors = list(by_index), list(by_index.values())
     mesh = tensors[0].device_mesh
     dim = next(i for i, p in enumerate(tensors[0].placements) if p.is_shard())

@@ -12,7 +12,7 @@ import torch
 from zoo.data.dataset import Batch, BatchSpec, Dataset
 
 
-class BatchesAhead:
+class Prefetcher:
     """A context manager that prepares the training batches of a data set ahead of time.
 
     A batch is a pure function of its `BatchSpec`, so that making it early changes no number.

@@ -32,7 +32,7 @@ _stores: list[Store] = []
 """The store, once this process has joined the others; otherwise empty."""
 
 
-def joined(timeout: int) -> Store:
+def connect_store(timeout: int) -> Store:
     """The store of all processes, from the environment that torchrun and srun start them with.
 
     Args:
@@ -47,11 +47,11 @@ def joined(timeout: int) -> Store:
     return _stores[0]
 
 
-def answers(store: Store, size: int, answer: str) -> list[str]:
+def gather_answers(store: Store, size: int, answer: str) -> list[str]:
     """The answers of all processes, in the order of their ranks.
 
     Args:
-        store: the store of all processes, see `joined`.
+        store: the store of all processes, see `connect_store`.
         size: number of processes, which are waited for.
         answer: the answer of this process; `FAILED` and a message if it cannot continue.
 
@@ -67,7 +67,7 @@ def answers(store: Store, size: int, answer: str) -> list[str]:
 
 
 @contextmanager
-def one_tells() -> Iterator[None]:
+def only_first_rank_reports() -> Iterator[None]:
     """Within a `with` block, let only the first of several failing processes raise; others end quietly."""
     try:
         yield
@@ -92,7 +92,7 @@ def end_unless_first(problem: str, status: int) -> None:
         sys.exit(status)
 
 
-def linger() -> None:
+def keep_store_alive() -> None:
     """Keep a failed process alive while others may query its store; torchrun has a store of its own."""
     if _rank() == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         time.sleep(ASKING)
@@ -102,7 +102,7 @@ def linger() -> None:
 def _is_first(problem: str) -> bool:
     """Whether this process is the first one that fails."""
     try:
-        store = joined(ARRIVING)
+        store = connect_store(ARRIVING)
         first = store.compare_set("failed", "", str(_rank())).decode() == str(_rank())
         store.set(_place(_rank()), FAILED + problem)
     except (RuntimeError, ValueError):  # there is no other process, or the one that holds the store is gone
