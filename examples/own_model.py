@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from zoo import explain, load_config
-from zoo.commands.generate import TextGenerator
 from zoo.evaluation.perplexity_report import perplexity
+from zoo.inference.generate import TextGenerator
 from zoo.sampling import Sampling
 from zoo.train.run import train
 

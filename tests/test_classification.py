@@ -13,8 +13,8 @@ from test_cli import zoo as zoo  # a fixture
 from tiny_runs import of_kind
 from two_ranks import train_on_two_ranks
 
-from zoo.commands.classify import TextClassifier
 from zoo.data.classification.files import Example
+from zoo.inference.classify import TextClassifier
 from zoo.run.config import load_config
 from zoo.train.confusion import accuracy, confusions, f1, matthews
 from zoo.train.run import train

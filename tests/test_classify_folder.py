@@ -14,9 +14,9 @@ from hub_models import SIZES, random_
 from hub_tokenizers import byte_level
 from tokenizers import processors
 
-from zoo.commands.classify import TextClassifier
 from zoo.data.classification.files import Example
 from zoo.hub.export import export
+from zoo.inference.classify import TextClassifier
 from zoo.run.config import load_config
 from zoo.train.run import train
 from zoo.utils.errors import DataError

@@ -1,1 +1,1 @@
-"""What the commands of the command line do."""
+"""The command line: one module for each group of commands."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from zoo.commands.app import echo
-from zoo.commands.generate import TextGenerator
 from zoo.data.instructions.files import Message
+from zoo.inference.generate import TextGenerator
 from zoo.sampling import Sampling
 from zoo.utils.errors import ZooError
 

@@ -67,8 +67,8 @@ def generate(
 ) -> None:
     """Continue or answer a prompt with a trained model; the text is also written to RUN/sample.txt."""
     from zoo.commands.chat import converse
-    from zoo.commands.generate import TextGenerator, keep_sample
     from zoo.data.instructions.files import Message
+    from zoo.inference.generate import TextGenerator, keep_sample
     from zoo.sampling import Sampling
 
     if text is not None and prompt is not None:
@@ -131,8 +131,8 @@ def classify(
     as_json: Annotated[bool, typer.Option("--json", help="With --score: print JSON.")] = False,
 ) -> None:
     """Classify a text or the texts of a file, or measure a classifier on a labelled file."""
-    from zoo.commands.classify import TextClassifier
     from zoo.data.classification.files import Example
+    from zoo.inference.classify import TextClassifier
 
     if sum(option is not None for option in (text, file, score)) != 1:
         raise ZooError("classify: expected one of --text, --file and --score")

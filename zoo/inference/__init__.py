@@ -1,0 +1,1 @@
+"""Trained models in use: texts that they generate, and classes that they predict."""
