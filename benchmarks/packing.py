@@ -29,7 +29,7 @@ from torch import Tensor
 from benchmarks.harness import write_page
 from zoo.data.dataset import BatchSpec
 from zoo.data.instructions.dataset import InstructionDataset
-from zoo.nn.loss import IGNORED
+from zoo.nn.loss import IGNORE_INDEX
 from zoo.run.config import load_config
 from zoo.run.job import Job
 from zoo.train.build import Parts, build
@@ -94,7 +94,7 @@ class Side:
 def used(targets: Tensor) -> int:
     """The tokens before the padding, which begins behind the last target of each row."""
     places = torch.arange(1, targets.shape[1] + 1)
-    return int(torch.where(targets != IGNORED, places, 0).amax(1).sum())
+    return int(torch.where(targets != IGNORE_INDEX, places, 0).amax(1).sum())
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.experiment import Experiment, Run, options, spread
-from zoo.inference.classify import TextClassifier
+from zoo.evaluation.text_classifier import TextClassifier
 
 PRETRAIN: Run = ("pretrain", 2e-3, 0)
 RATES = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from zoo import explain, load_config
 from zoo.evaluation.perplexity_report import perplexity
-from zoo.inference.generate import TextGenerator
+from zoo.evaluation.text_generator import TextGenerator
 from zoo.sampling import Sampling
 from zoo.train.run import train
 

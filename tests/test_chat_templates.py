@@ -288,7 +288,7 @@ def test_generate_in_the_template(
         asked.append(prompt[0].tolist())
         return original(model, prompt, *args, **options)
 
-    monkeypatch.setattr("zoo.inference.generate.steps", watched)
+    monkeypatch.setattr("zoo.evaluation.text_generator.steps", watched)
     theirs: Any = AutoTokenizer.from_pretrained(tmp_path / "hub")
 
     def rendered(talk: list[tuple[str, str]]) -> list[int]:

@@ -14,7 +14,7 @@ from tiny_runs import of_kind
 from two_ranks import train_on_two_ranks
 
 from zoo.data.classification.files import Example
-from zoo.inference.classify import TextClassifier
+from zoo.evaluation.text_classifier import TextClassifier
 from zoo.run.config import load_config
 from zoo.train.confusion import accuracy, confusions, f1, matthews
 from zoo.train.run import train

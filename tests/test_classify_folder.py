@@ -15,8 +15,8 @@ from hub_tokenizers import byte_level
 from tokenizers import processors
 
 from zoo.data.classification.files import Example
+from zoo.evaluation.text_classifier import TextClassifier
 from zoo.hub.export import export
-from zoo.inference.classify import TextClassifier
 from zoo.run.config import load_config
 from zoo.train.run import train
 from zoo.utils.errors import DataError

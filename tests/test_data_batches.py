@@ -14,7 +14,7 @@ from zoo.data.objectives.base import Causal
 from zoo.data.objectives.batches import windows_per_epoch
 from zoo.data.shuffle import ROUNDS, permute
 from zoo.data.tokens import TokenFile
-from zoo.nn.loss import IGNORED
+from zoo.nn.loss import IGNORE_INDEX
 from zoo.utils.errors import DataError
 
 CONTEXT = 8
@@ -154,7 +154,7 @@ def test_what_fills_up_a_batch_keeps_its_inputs(tmp_path: Path) -> None:
     spec = BatchSpec(0, 0, 2, rank=1, world_size=2)
     ((inputs, targets),) = Views().validation_batches(counting(tmp_path, 9), spec, CONTEXT, 0, None)
     assert inputs.tolist() == [list(range(8))]
-    assert (targets == IGNORED).all()
+    assert (targets == IGNORE_INDEX).all()
 
 
 @pytest.mark.parametrize("world", [2, 3, 4])
@@ -174,10 +174,10 @@ def test_any_number_of_ranks_validates_on_the_same_windows(
     assert all(size == sizes[0] for size in sizes), "a collective call would wait for ever"
     together = [torch.cat(parts) for pair in zip(*ranks, strict=True) for parts in zip(*pair, strict=True)]
     read, targets = torch.cat(together[0::2]), torch.cat(together[1::2])
-    counted = (targets != IGNORED).all(1)
+    counted = (targets != IGNORE_INDEX).all(1)
     assert torch.equal(read[counted], torch.cat([inputs for inputs, _ in alone]))
     assert torch.equal(targets[counted], torch.cat([targets for _, targets in alone]))
-    assert (targets[~counted] == IGNORED).all() and (~counted).sum() < world
+    assert (targets[~counted] == IGNORE_INDEX).all() and (~counted).sum() < world
 
 
 @pytest.mark.parametrize(

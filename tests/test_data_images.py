@@ -16,7 +16,7 @@ from zoo.data.images.dataset import ImageData, ImageDataset
 from zoo.data.images.digits import DigitsData, DigitsDataset
 from zoo.data.images.files import open_image_files
 from zoo.models import GPTConfig, ResNetConfig
-from zoo.nn.loss import IGNORED
+from zoo.nn.loss import IGNORE_INDEX
 from zoo.run.config import load_config
 from zoo.utils.errors import ConfigError, DataError
 
@@ -263,5 +263,5 @@ def test_all_ranks_together_evaluate_every_image_once(folder: Path) -> None:
     for rank in range(5):
         for _, targets in data.validation_batches(BatchSpec(0, 0, 10, rank, 5), None) or ():
             assert len(targets) in (1, 2), "ranks have batches of different sizes"
-            labels += targets[targets != IGNORED].tolist()
+            labels += targets[targets != IGNORE_INDEX].tolist()
     assert sorted(labels) == [0] * 5 + [1] * 4 + [2] * 3

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from zoo.kernels import native, softmax
 from zoo.kernels import short_attention as kernel
 from zoo.kernels.short_attention import plain_attention, plain_gradients, short_attention
-from zoo.kernels.softmax import plain_slopes, softmax_slopes
+from zoo.kernels.softmax import reference_softmax_gradient, softmax_gradient
 
 SHAPES = {
     "one query": (2, 1, 3, 16, None),
@@ -146,12 +146,12 @@ def logits_of(rows: int, vocab: int, dtype: torch.dtype) -> tuple[Tensor, Tensor
 @pytest.mark.parametrize("vocab", [1, 15, 16, 100, 4096])
 def test_slopes_are_those_of_float64(dtype: torch.dtype, vocab: int, monkeypatch: pytest.MonkeyPatch) -> None:
     logits, targets = logits_of(40, vocab, dtype)
-    truth = plain_slopes(logits.double(), targets, torch.tensor(1e-2))
+    truth = reference_softmax_gradient(logits.double(), targets, torch.tensor(1e-2))
     tolerance: Any = {"rtol": 2**-8 if dtype == torch.bfloat16 else 1e-5, "atol": 1e-6}
-    for ours, exact in zip(softmax_slopes(logits, targets, torch.tensor(1e-2)), truth, strict=True):
+    for ours, exact in zip(softmax_gradient(logits, targets, torch.tensor(1e-2)), truth, strict=True):
         torch.testing.assert_close(ours.double(), exact, **tolerance)
     monkeypatch.setattr(native, "load_kernels", lambda: None)
-    for plain, exact in zip(softmax_slopes(logits, targets, torch.tensor(1e-2)), truth, strict=True):
+    for plain, exact in zip(softmax_gradient(logits, targets, torch.tensor(1e-2)), truth, strict=True):
         torch.testing.assert_close(plain.double(), exact, **tolerance)
 
 
@@ -160,19 +160,21 @@ def test_slopes_are_those_of_float64(dtype: torch.dtype, vocab: int, monkeypatch
 def test_a_target_outside_its_row_makes_that_row_nan(wrong: int, dtype: torch.dtype) -> None:
     """As in a compiled graph, where no value is checked; the other rows are as without it."""
     logits, targets = logits_of(4, 50, dtype)
-    usual = softmax_slopes(logits, targets, torch.tensor(0.1))
+    usual = softmax_gradient(logits, targets, torch.tensor(0.1))
     targets[1] = wrong
-    slopes, lse, chosen = softmax_slopes(logits, targets, torch.tensor(0.1))
-    assert slopes[1].isnan().all() and chosen[1].isnan() and torch.equal(lse, usual[1])
+    gradient, lse, target_logits = softmax_gradient(logits, targets, torch.tensor(0.1))
+    assert gradient[1].isnan().all() and target_logits[1].isnan() and torch.equal(lse, usual[1])
     others = [0, 2, 3]
-    assert torch.equal(slopes[others], usual[0][others]) and torch.equal(chosen[others], usual[2][others])
+    assert torch.equal(gradient[others], usual[0][others]) and torch.equal(
+        target_logits[others], usual[2][others]
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_logits_that_are_not_finite_make_a_loss_that_is_not(value: float) -> None:
     logits, targets = logits_of(3, 50, torch.float32)
     logits[1, 7] = value
-    lse = softmax_slopes(logits, targets, torch.tensor(0.0))[1]
+    lse = softmax_gradient(logits, targets, torch.tensor(0.0))[1]
     assert lse.isfinite().tolist() == [True, False, True]
 
 
@@ -184,7 +186,7 @@ def test_the_same_bits_on_one_thread_and_on_two() -> None:
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            found.append([*attend(inputs, None, None), *softmax_slopes(logits, targets, torch.tensor(0.1))])
+            found.append([*attend(inputs, None, None), *softmax_gradient(logits, targets, torch.tensor(0.1))])
     finally:
         torch.set_num_threads(before)
     for one, two in zip(*found, strict=True):
@@ -200,7 +202,7 @@ def test_operators_are_as_declared(available: bool, monkeypatch: pytest.MonkeyPa
     y, lse = kernel._attention(q, k, v, None, 0.3, 20)
     opcheck(kernel._attention, (q, k, v, None, 0.3, 20))
     opcheck(kernel._attention_backward, (grad, q, k, v, None, y, lse, 0.3, 20))
-    opcheck(softmax.softmax_slopes, (*logits_of(9, 30, torch.float32), torch.tensor(0.1)))
+    opcheck(softmax.softmax_gradient, (*logits_of(9, 30, torch.float32), torch.tensor(0.1)))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile warns of itself

@@ -25,7 +25,7 @@ LAYERS = (
     {"checkpoint"},
     {"run"},
     {"train", "hub"},
-    {"evaluation", "inference"},
+    {"evaluation"},
     {"ablate", "diagnose"},
     {"report"},
     {"commands"},

@@ -16,7 +16,7 @@ from tiny_runs import tiny
 from torch import nn
 
 from zoo import build_model, load_model, save_model
-from zoo.inference.generate import TextGenerator
+from zoo.evaluation.text_generator import TextGenerator
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.sampling import Sampling
 from zoo.train.run import train
@@ -67,7 +67,7 @@ def test_a_text_is_shown_where_it_cannot_be_kept(
     def refuse(path: Path, text: str) -> None:
         raise CheckpointError(f"{path}: cannot be written")
 
-    monkeypatch.setattr("zoo.inference.generate.write_text", refuse)
+    monkeypatch.setattr("zoo.evaluation.text_generator.write_text", refuse)
     assert said(run) == expected
     assert [record.getMessage() for record in caplog.records] == [f"{run / 'sample.txt'}: cannot be written"]
 

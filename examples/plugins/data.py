@@ -12,7 +12,7 @@ from torch import Tensor
 from zoo import DATASETS, Batch, DataConfig, ZooError
 from zoo.data.dataset import ModelRequirements
 from zoo.data.map_dataset import MapDataset
-from zoo.nn.loss import IGNORED
+from zoo.nn.loss import IGNORE_INDEX
 
 
 class AdditionDataset(MapDataset[Tensor]):
@@ -34,7 +34,7 @@ class AdditionDataset(MapDataset[Tensor]):
         """The tokens ``a + b =``, and targets that ask for the sum after the last one: (n, 4) int64 each."""
         a, b = examples[torch.from_numpy(indices)].unbind(1)
         plus, equals = (torch.full_like(a, self.prime + i) for i in range(2))
-        ignored = torch.full_like(a, IGNORED)
+        ignored = torch.full_like(a, IGNORE_INDEX)
         return torch.stack((a, plus, b, equals), 1), torch.stack((*[ignored] * 3, (a + b) % self.prime), 1)
 
 

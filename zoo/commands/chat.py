@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from zoo.commands.app import echo
 from zoo.data.instructions.files import Message
-from zoo.inference.generate import TextGenerator
+from zoo.evaluation.text_generator import TextGenerator
 from zoo.sampling import Sampling
 from zoo.utils.errors import ZooError
 

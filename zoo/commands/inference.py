@@ -68,7 +68,7 @@ def generate(
     """Continue or answer a prompt with a trained model; the text is also written to RUN/sample.txt."""
     from zoo.commands.chat import converse
     from zoo.data.instructions.files import Message
-    from zoo.inference.generate import TextGenerator, keep_sample
+    from zoo.evaluation.text_generator import TextGenerator, keep_sample
     from zoo.sampling import Sampling
 
     if text is not None and prompt is not None:
@@ -132,7 +132,7 @@ def classify(
 ) -> None:
     """Classify a text or the texts of a file, or measure a classifier on a labelled file."""
     from zoo.data.classification.files import Example
-    from zoo.inference.classify import TextClassifier
+    from zoo.evaluation.text_classifier import TextClassifier
 
     if sum(option is not None for option in (text, file, score)) != 1:
         raise ZooError("classify: expected one of --text, --file and --score")

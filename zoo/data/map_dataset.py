@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from zoo.data.dataset import Batch, BatchSpec, Dataset
 from zoo.data.shuffle import training_indices, validation_indices
-from zoo.nn.loss import IGNORED
+from zoo.nn.loss import IGNORE_INDEX
 
 Examples = TypeVar("Examples", bound=Sized)
 
@@ -56,7 +56,7 @@ class MapDataset(Dataset, Generic[Examples]):
         named = f"{count} validation examples"
         for _, indices, fills_up in validation_indices(spec, count, max_batches, named):
             *inputs, targets = self.collate(examples, indices)
-            targets[torch.from_numpy(fills_up)] = IGNORED
+            targets[torch.from_numpy(fills_up)] = IGNORE_INDEX
             yield *inputs, targets
 
 

@@ -1,1 +1,3 @@
-"""Evaluation of trained models: perplexity of texts, and the tasks of lm-evaluation-harness."""
+"""Trained models in use: texts that they generate, classes that they predict, perplexity, and the tasks of
+lm-evaluation-harness.
+"""

@@ -18,7 +18,7 @@ from zoo.evaluation.evaluated_model import EvaluatedModel
 from zoo.evaluation.score import Score
 from zoo.evaluation.windows import check_windows, sliding_windows
 from zoo.models import LanguageModel, Model
-from zoo.nn.loss import IGNORED
+from zoo.nn.loss import IGNORE_INDEX
 from zoo.utils.errors import DataError, ZooError
 from zoo.utils.progress import AdvanceStage, ignore
 
@@ -215,7 +215,7 @@ def windowed_nats(
         documents = () if separator is None else ((inputs == separator).cumsum(1),)
         batch = (tensor.to(device) for tensor in (inputs, *documents, targets))
         mean = model.loss(*batch).cross_entropy.item()
-        count = int((targets != IGNORED).sum())
+        count = int((targets != IGNORE_INDEX).sum())
         yield mean * count, count
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from zoo.nn.loss import IGNORED
+from zoo.nn.loss import IGNORE_INDEX
 from zoo.utils.errors import ZooError
 
 
@@ -43,7 +43,7 @@ def sliding_windows(
     for end, before in zip(*batches, strict=True):
         rows = windows[end - length]
         number = (end - length)[:, None] + torch.arange(length)
-        yield rows[:, :-1], rows[:, 1:].masked_fill(number < before[:, None], IGNORED)
+        yield rows[:, :-1], rows[:, 1:].masked_fill(number < before[:, None], IGNORE_INDEX)
 
 
 def check_windows(context: int, stride: int, batch_size: int) -> None:

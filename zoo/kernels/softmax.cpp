@@ -14,7 +14,7 @@ namespace zoo {
 constexpr int64_t IGNORED = -1;  // that of softmax.py
 
 template <typename T>
-void softmax_slopes(const T* logits, const int64_t* targets, float z_loss, T* slopes, float* normalisers, float* chosen,
+void softmax_gradient(const T* logits, const int64_t* targets, float z_loss, T* gradient, float* normalisers, float* target_logits,
                     int64_t rows, int64_t vocab, int threads) {
   const int64_t padded = (vocab + LANES - 1) / LANES * LANES;
 #pragma omp parallel num_threads(threads)
@@ -32,7 +32,7 @@ void softmax_slopes(const T* logits, const int64_t* targets, float z_loss, T* sl
       const bool counted = 0 <= target && target < vocab;
       // Nobody has checked the targets of a compiled graph: what is no target makes a loss that is no number.
       const float uncounted = target == IGNORED ? 0.0f : std::numeric_limits<float>::quiet_NaN();
-      chosen[i] = counted ? row[target] : uncounted;
+      target_logits[i] = counted ? row[target] : uncounted;
       Floats sums = {};
       for (int64_t j = 0; j < padded; j += LANES) {
         const Floats e = exp_of(load(&row[j]) - top);
@@ -43,7 +43,7 @@ void softmax_slopes(const T* logits, const int64_t* targets, float z_loss, T* sl
       for (int lane = 0; lane < LANES; ++lane) sum += sums[lane];
       normalisers[i] = top + float(std::log(sum));
       const float factor = counted ? float((1 + 2.0 * z_loss * normalisers[i]) / sum) : uncounted;
-      T* to = slopes + i * vocab;
+      T* to = gradient + i * vocab;
       for (int64_t j = 0; j < vocab; ++j) narrow(row[j] * factor, to[j]);
       if (counted) narrow(row[target] * factor - 1.0f, to[target]);
       for (int64_t j = vocab; j < padded; ++j) row[j] = -std::numeric_limits<float>::infinity();
@@ -55,13 +55,13 @@ void softmax_slopes(const T* logits, const int64_t* targets, float z_loss, T* sl
 
 extern "C" {
 
-void softmax_slopes_f32(const float* logits, const int64_t* targets, float z_loss, float* slopes, float* normalisers,
-                        float* chosen, int64_t rows, int64_t vocab, int threads) {
-  zoo::softmax_slopes(logits, targets, z_loss, slopes, normalisers, chosen, rows, vocab, threads);
+void softmax_gradient_f32(const float* logits, const int64_t* targets, float z_loss, float* gradient, float* normalisers,
+                        float* target_logits, int64_t rows, int64_t vocab, int threads) {
+  zoo::softmax_gradient(logits, targets, z_loss, gradient, normalisers, target_logits, rows, vocab, threads);
 }
 
-void softmax_slopes_bf16(const zoo::bfloat16* logits, const int64_t* targets, float z_loss, zoo::bfloat16* slopes,
-                         float* normalisers, float* chosen, int64_t rows, int64_t vocab, int threads) {
-  zoo::softmax_slopes(logits, targets, z_loss, slopes, normalisers, chosen, rows, vocab, threads);
+void softmax_gradient_bf16(const zoo::bfloat16* logits, const int64_t* targets, float z_loss, zoo::bfloat16* gradient,
+                         float* normalisers, float* target_logits, int64_t rows, int64_t vocab, int threads) {
+  zoo::softmax_gradient(logits, targets, z_loss, gradient, normalisers, target_logits, rows, vocab, threads);
 }
 }

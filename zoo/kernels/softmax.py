@@ -1,6 +1,6 @@
 """The softmax of logits with the gradient of cross entropy, on a CPU in one pass over every row.
 
-The plain PyTorch path is `plain_slopes`, for machines without a compiler.
+The plain PyTorch path is `reference_softmax_gradient`, for machines without a compiler.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from torch import Tensor, library
 
 from zoo.kernels import native
 
-IGNORED = -1
+IGNORE_INDEX = -1
 """The target of a token that is ignored."""
 
 
-def suits(logits: Tensor) -> bool:
+def has_kernel(logits: Tensor) -> bool:
     """Whether there is a kernel for these logits."""
     return logits.device.type == "cpu" and logits.dtype in native.SUFFIXES
 
 
-@library.custom_op("zoo::softmax_slopes", mutates_args=(), device_types="cpu")
-def softmax_slopes(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+@library.custom_op("zoo::softmax_gradient", mutates_args=(), device_types="cpu")
+def softmax_gradient(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient of sum(lse - logit of the target + z_loss lse^2) by the logits; lse: logsumexp of a row.
 
     Args:
@@ -37,44 +37,48 @@ def softmax_slopes(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Ten
     """
     kernels = native.load_kernels()
     if kernels is None:
-        return plain_slopes(logits, targets, z_loss)
+        return reference_softmax_gradient(logits, targets, z_loss)
     logits, targets = logits.contiguous(), targets.contiguous()
-    slopes = torch.empty_like(logits)
-    lse, chosen = (logits.new_empty(len(logits), dtype=torch.float32) for _ in range(2))
-    getattr(kernels, f"softmax_slopes_{native.SUFFIXES[logits.dtype]}")(
+    gradient = torch.empty_like(logits)
+    lse, target_logits = (logits.new_empty(len(logits), dtype=torch.float32) for _ in range(2))
+    getattr(kernels, f"softmax_gradient_{native.SUFFIXES[logits.dtype]}")(
         native.pointer(logits),
         native.pointer(targets),
         c_float(float(z_loss)),
-        *(native.pointer(t) for t in (slopes, lse, chosen)),
+        *(native.pointer(t) for t in (gradient, lse, target_logits)),
         *map(c_int64, logits.shape),
         c_int(torch.get_num_threads()),
     )
-    return slopes, lse, chosen
+    return gradient, lse, target_logits
 
 
-@softmax_slopes.register_fake
+@softmax_gradient.register_fake
 def _(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     of_rows = logits.new_empty(logits.shape[0], dtype=torch.float32)  # len() would fix a dynamic size
     return logits.new_empty(logits.shape), of_rows, torch.empty_like(of_rows)
 
 
-def plain_slopes(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same in PyTorch; in float64 for float64 logits."""
+def reference_softmax_gradient(
+    logits: Tensor, targets: Tensor, z_loss: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`softmax_gradient` in plain PyTorch, for any device; float64 logits are computed in float64."""
     exact = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
-    slopes, lse, chosen = slopes_in_place(exact, targets, z_loss)
-    return slopes.to(logits.dtype), lse, chosen
+    gradient, lse, target_logits = softmax_gradient_(exact, targets, z_loss)
+    return gradient.to(logits.dtype), lse, target_logits
 
 
-def slopes_in_place(logits: Tensor, targets: Tensor, z_loss: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
-    """The same, which writes the gradient over the logits, in their dtype."""
-    counted = (targets != IGNORED).to(logits.dtype)
+def softmax_gradient_(
+    logits: Tensor, targets: Tensor, z_loss: Tensor | float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`softmax_gradient`, but the gradient overwrites `logits`, (n, V), and everything has their dtype."""
+    counted = (targets != IGNORE_INDEX).to(logits.dtype)
     index = counted_index(targets)
     lse = logits.logsumexp(-1)
-    chosen = logits.gather(-1, index).squeeze(-1) * counted
+    target_logits = logits.gather(-1, index).squeeze(-1) * counted
     # d/dlogits of lse - logits[target] + z lse^2 is softmax * (1 + 2 z lse) - onehot.
     slope = (1 + 2 * z_loss * lse) * counted
-    slopes = logits.sub_(lse.unsqueeze(-1)).exp_().mul_(slope.unsqueeze(-1))
-    return slopes.scatter_add_(-1, index, -counted.unsqueeze(-1)), lse, chosen
+    gradient = logits.sub_(lse.unsqueeze(-1)).exp_().mul_(slope.unsqueeze(-1))
+    return gradient.scatter_add_(-1, index, -counted.unsqueeze(-1)), lse, target_logits
 
 
 def counted_index(targets: Tensor) -> Tensor:
@@ -82,4 +86,4 @@ def counted_index(targets: Tensor) -> Tensor:
 
     Those outside the row are left for torch's own check of an index, which a GPU makes as well.
     """
-    return targets.masked_fill(targets == IGNORED, 0).unsqueeze(-1)
+    return targets.masked_fill(targets == IGNORE_INDEX, 0).unsqueeze(-1)

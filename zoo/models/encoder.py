@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from zoo.models.inputs import check_mask, check_tokens
 from zoo.models.language_model import LanguageModel, LanguageModelConfig
-from zoo.nn.loss import IGNORED, LossParts
+from zoo.nn.loss import IGNORE_INDEX, LossParts
 from zoo.nn.mlm_head import MLMHead
 from zoo.utils.errors import DataError
 
@@ -97,7 +97,7 @@ class Encoder(LanguageModel):
     def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
         """The loss described in `Model`; the head is applied only where the target is not ignored."""
         *inputs, targets = batch
-        counted = targets != IGNORED
+        counted = targets != IGNORE_INDEX
         return self.lm_head.loss(self.hidden_states(*inputs)[counted], targets[counted], z_loss)
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
@@ -106,7 +106,7 @@ class Encoder(LanguageModel):
         time = min(time, c.max_seq_len or time)
         tokens = torch.arange(batch * time, device="cpu").reshape(batch, time) % c.vocab_size
         masked = torch.arange(time, device="cpu") % 4 == 0
-        return tokens.masked_fill(masked, c.vocab_size - 1), tokens.masked_fill(~masked, IGNORED)
+        return tokens.masked_fill(masked, c.vocab_size - 1), tokens.masked_fill(~masked, IGNORE_INDEX)
 
     def check_inputs(self, tokens: Tensor, segments: Tensor | None, mask: Tensor | None) -> None:
         """Check the shapes and dtypes, and that there are no more tokens than positions.

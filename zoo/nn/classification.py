@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.nn.linear import Linear, matrix
-from zoo.nn.loss import IGNORED, LossParts
+from zoo.nn.loss import IGNORE_INDEX, LossParts
 from zoo.nn.norm import unit
 from zoo.nn.scaling import Scaling, ScalingConfig
 from zoo.spec import Module
@@ -79,10 +79,10 @@ def classify(
             f"got {tuple(logits.shape)} and {labels.dtype} {tuple(labels.shape)}"
         )
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    counted = labels != IGNORED
+    counted = labels != IGNORE_INDEX
     count = counted.sum().clamp(min=1)
     summed = F.cross_entropy(
-        logits, labels, ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing
+        logits, labels, ignore_index=IGNORE_INDEX, reduction="sum", label_smoothing=label_smoothing
     )
     cross_entropy = summed / count
     regulariser = z_loss * (logits.logsumexp(-1).square() * counted).sum() / count

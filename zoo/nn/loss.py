@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from zoo.kernels.matmul import matmul, product
-from zoo.kernels.softmax import IGNORED as IGNORED
-from zoo.kernels.softmax import counted_index, slopes_in_place, softmax_slopes, suits
+from zoo.kernels.softmax import IGNORE_INDEX as IGNORE_INDEX
+from zoo.kernels.softmax import counted_index, has_kernel, softmax_gradient, softmax_gradient_
 from zoo.kernels.support import Context
 from zoo.utils.errors import DataError, ZooError
 
@@ -162,13 +162,15 @@ def _sums(
         matrix = weight.to(dtype)
         chunks = zip(torch.split(hidden.to(dtype), rows), torch.split(targets, rows), strict=True)
         for h, t in chunks:
-            counted = (t != IGNORED).to(exact)
+            counted = (t != IGNORE_INDEX).to(exact)
             logits = matmul(h, matrix)
-            if any(needs_grad) and bias is None and soft_cap is None and suits(logits):
-                grad, lse, chosen = softmax_slopes(logits, t, counted.new_full((), z_loss))
+            if any(needs_grad) and bias is None and soft_cap is None and has_kernel(logits):
+                grad, lse, target_logits = softmax_gradient(logits, t, counted.new_full((), z_loss))
             else:
-                grad, lse, chosen = _slopes(logits.to(exact), t, bias, z_loss, soft_cap, any(needs_grad))
-            cross_entropy = cross_entropy + ((lse - chosen) * counted).sum()
+                grad, lse, target_logits = _logit_gradient(
+                    logits.to(exact), t, bias, z_loss, soft_cap, any(needs_grad)
+                )
+            cross_entropy = cross_entropy + ((lse - target_logits) * counted).sum()
             squared_lse = squared_lse + (lse.square() * counted).sum()
             if grad is None:
                 continue
@@ -184,7 +186,7 @@ def _sums(
     return _Sums(cross_entropy, squared_lse, hidden_grad, weight_grad, bias_grad)
 
 
-def _slopes(
+def _logit_gradient(
     logits: Tensor,
     targets: Tensor,
     bias: Tensor | None,
@@ -201,13 +203,13 @@ def _slopes(
         inner = 1 - (logits / soft_cap).square() if needs_grad else None
     if not needs_grad:
         return None, logits.logsumexp(-1), logits.gather(-1, counted_index(targets)).squeeze(-1)
-    grad, lse, chosen = slopes_in_place(logits, targets, z_loss)
-    return grad if inner is None else grad.mul_(inner), lse, chosen
+    grad, lse, target_logits = softmax_gradient_(logits, targets, z_loss)
+    return grad if inner is None else grad.mul_(inner), lse, target_logits
 
 
 def _reciprocal_count(targets: Tensor, dtype: torch.dtype) -> Tensor:
     """One over the number of targets that are not ignored (at least 1), 0-dim."""
-    return (targets != IGNORED).sum().clamp(min=1).to(dtype).reciprocal()
+    return (targets != IGNORE_INDEX).sum().clamp(min=1).to(dtype).reciprocal()
 
 
 def _parts(sums: _Sums, reciprocal: Tensor, z_loss: float) -> LossParts:
@@ -279,8 +281,9 @@ def _check_ids(targets: Tensor, vocab: int) -> None:
     if not len(targets):
         return
     least, largest = (int(extreme) for extreme in torch.aminmax(targets))
-    if least < IGNORED or largest >= vocab:
-        wrong = least if least < IGNORED else largest
+    if least < IGNORE_INDEX or largest >= vocab:
+        wrong = least if least < IGNORE_INDEX else largest
         raise DataError(
-            f"targets: id {wrong}; expected 0 to {vocab - 1}, or {IGNORED} for positions that are left out"
+            f"targets: id {wrong}; expected 0 to {vocab - 1}, or {IGNORE_INDEX} for positions that are left "
+            "out"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from zoo.nn.loss import IGNORED
+from zoo.nn.loss import IGNORE_INDEX
 
 
 def confusions(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
@@ -23,7 +23,7 @@ def confusions(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
     Returns:
         (classes, classes) int64.
     """
-    counted = labels != IGNORED
+    counted = labels != IGNORE_INDEX
     pairs = labels[counted] * classes + predicted[counted]
     return torch.bincount(pairs, minlength=classes**2).view(classes, classes)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.dataset import Batch
-from zoo.nn.loss import IGNORED
+from zoo.nn.loss import IGNORE_INDEX
 from zoo.run.train_config import Precision
 from zoo.train.confusion import accuracy, confusions, f1, matthews
 from zoo.train.distributed import World
@@ -80,7 +80,7 @@ def evaluate(
             last = torch.compiler.set_stance("force_eager") if smaller else nullcontext()
             with last, autocast(precision, world.device):
                 parts = loss(*inputs, targets)
-            count = (targets != IGNORED).sum()
+            count = (targets != IGNORE_INDEX).sum()
             sums += torch.stack((count, parts.cross_entropy * count))
             if classes is not None:
                 assert parts.predicted is not None  # the loss of every classifier predicts

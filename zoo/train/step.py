@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.dataset import Batch
-from zoo.nn.loss import IGNORED, LossParts
+from zoo.nn.loss import IGNORE_INDEX, LossParts
 from zoo.optim.clip import Clip
 from zoo.optim.skip import skipped_if
 from zoo.optim.state import restore, snapshot
@@ -146,7 +146,9 @@ class Stepper:
         device = self.world.device
         moved = [t.to(device, non_blocking=t.is_pinned()) for t in batch]
         parts = list(zip(*(t.chunk(self.accumulation) for t in moved), strict=True))
-        counts = torch.stack([(targets != IGNORED).sum() for *_, targets in parts]).to(self.world.sum_dtype)
+        counts = torch.stack([(targets != IGNORE_INDEX).sum() for *_, targets in parts]).to(
+            self.world.sum_dtype
+        )
         shares = counts / self.world.sum(counts.sum())
         sums = torch.zeros(4, dtype=self.world.sum_dtype, device=device)
         for i, part in enumerate(parts):

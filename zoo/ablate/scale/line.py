@@ -98,8 +98,9 @@ class Estimate:
 
     def detectable(self, alpha: float = ALPHA) -> float:
         """The factor c that such a study detects with probability `POWER` if claims need p <= alpha."""
-        se, df = self.binding
         error = self._error_of_look * alpha / (1 - self.level)
+        # At a small level the interval with fewer degrees of freedom may be the wider one.
+        se, df = max(self._errors(), key=lambda pair: _reach(error, *pair))
         return exp(_reach(error, se, df) + float(stats.t.ppf(POWER, df)) * se)
 
     @property

@@ -43,6 +43,11 @@ class Looks:
     sizes: tuple[float, ...] = ()
     anytime: bool = False
 
+    @property
+    def several(self) -> bool:
+        """Whether there may be several looks."""
+        return bool(self.max_seeds is not None or self.sizes or self.anytime)
+
     def critical_value(self, seeds: int, alpha: float) -> float:
         """The critical value of |t| after a number of seeds; infinite if there is no look at it.
 

@@ -16,6 +16,9 @@ from zoo.ablate.scale.runs import AGAIN
 from zoo.ablate.scale.speedup import exp
 from zoo.ablate.statistics import format_level
 
+NO_CLAIM_YET = (math.inf,)
+"""The p-values of a variant that cannot make a claim at the present look."""
+
 Word = Literal["faster", "slower", "equal", "undecided", "not comparable"]
 
 
@@ -99,7 +102,8 @@ def word_all(
 ) -> dict[str, Answer]:
     """The words on all variants, which share the error by the graph.
 
-    A copy of the baseline has an error of its own, see `zoo.ablate.scale.verdict.judge`.
+    A copy of the baseline has an error of its own, see `zoo.ablate.scale.verdict.judge`. In a study with several
+    looks a variant that cannot make a claim yet keeps its share, because it may make one at a later look.
 
     Args:
         measurements: the measurements by variant, with the critical values of this look.
@@ -109,7 +113,11 @@ def word_all(
         looks: the declarations.
     """
     all_claims = {name: _claims(variant, alpha, looks) for name, variant in measurements.items()}
-    chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
+    chains = {
+        name: tuple(p for _, p in chain) or NO_CLAIM_YET
+        for name, chain in all_claims.items()
+        if chain or looks.several
+    }
     check = {name: chains.pop(name) for name in chains.keys() & {baseline + AGAIN}}
     held = claims(chains, alpha) | claims(check, alpha)
     sharing = {name: len(group) for group in (chains, check) for name in group}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo.data.dataset import Batch, BatchSpec, DataConfig, Dataset, ModelRequirements
 from zoo.data.shuffle import training_indices, validation_indices
-from zoo.nn.loss import IGNORED
+from zoo.nn.loss import IGNORE_INDEX
 from zoo.utils.errors import DataError
 from zoo.utils.measures import OF_CLASSIFIERS
 
@@ -108,5 +108,5 @@ class LabelledImages(Dataset):
         count = len(labels)
         named = f"{count} validation images"
         for _, indices, fills_up in validation_indices(spec, count, max_batches, named):
-            targets = np.where(fills_up, IGNORED, labels[indices])
+            targets = np.where(fills_up, IGNORE_INDEX, labels[indices])
             yield self.validation_images(indices.tolist()), torch.from_numpy(targets)

@@ -29,7 +29,7 @@ from zoo.data.prompting import decode_in_vocabulary
 from zoo.data.split import check_validation, file_digests, read_split
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig, Tokenizer
 from zoo.data.tokenizers.base import check_ids, check_vocabulary
-from zoo.nn.loss import IGNORED
+from zoo.nn.loss import IGNORE_INDEX
 from zoo.utils.errors import DataError
 from zoo.utils.measures import OF_TEXTS
 
@@ -316,14 +316,14 @@ class InstructionDataset(MapDataset[EncodedConversations]):
         context, packing = self._data.context, self._data.packing
         shape = (len(rows), context if packing else padded_length(lengths, context))
         tokens = np.full(shape, self._padding, dtype=np.int64)
-        targets = np.full(shape, IGNORED, dtype=np.int64)
+        targets = np.full(shape, IGNORE_INDEX, dtype=np.int64)
         documents = np.zeros(shape, dtype=np.int64)
         for i, row in enumerate(rows):
             end = 0
             for number, encoded in enumerate(row):
                 part = np.s_[i, end : end + len(encoded.tokens) - 1]
                 tokens[part] = encoded.tokens[:-1]
-                targets[part] = np.where(encoded.loss_mask[1:], encoded.tokens[1:], IGNORED)
+                targets[part] = np.where(encoded.loss_mask[1:], encoded.tokens[1:], IGNORE_INDEX)
                 documents[part] = number
                 end += len(encoded.tokens) - 1
             documents[i, end:] = len(row)

@@ -13,7 +13,7 @@ from zoo.data.objectives.batches import inputs_and_targets, training_windows, va
 from zoo.data.prompting import decode_in_vocabulary
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokens import TokenFile
-from zoo.nn.loss import IGNORED
+from zoo.nn.loss import IGNORE_INDEX
 
 
 class Objective(Config):
@@ -89,7 +89,7 @@ class Objective(Config):
         for first, windows, fills_up in batches:
             *inputs, targets = self.examples(windows, 0, first, vocab_size)
             # Not in place: the targets may be a part of the inputs' memory.
-            yield *inputs, targets.masked_fill(fills_up[:, None], IGNORED)
+            yield *inputs, targets.masked_fill(fills_up[:, None], IGNORE_INDEX)
 
     @property
     def decoder_start_id(self) -> int | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from zoo.config.registry import OBJECTIVES
 from zoo.data.dataset import Batch
 from zoo.data.objectives.base import Objective
-from zoo.nn.loss import IGNORED
+from zoo.nn.loss import IGNORE_INDEX
 
 MASK = "[MASK]"
 """BERT's name of the mask token."""
@@ -58,7 +58,7 @@ class MaskedLM(Objective):
 
     def examples(self, windows: Tensor, seed: int, first: int, vocab_size: int) -> Batch:
         """Partly masked tokens, and targets, -1 where nothing is predicted: (n, context) int64 each."""
-        inputs, targets = windows.numpy().copy(), np.full(windows.shape, IGNORED, dtype=np.int64)
+        inputs, targets = windows.numpy().copy(), np.full(windows.shape, IGNORE_INDEX, dtype=np.int64)
         for i, row in enumerate(windows.numpy()):
             rng = np.random.default_rng([RNG_STREAM, seed, first + i])
             positions = self.predicted_positions(len(row), rng)
