@@ -310,22 +310,24 @@ def test_the_largest_stable_rate(tmp_path: Path) -> None:
     for row in written:
         if row["variant"] == "method=he,optimizer.lr=0.004" and row["seed"] == "1":
             row["loss"] = "inf"
-        if row["variant"] == "method=small,optimizer.lr=0.002":
+        if row["variant"] in ("method=small,optimizer.lr=0.001", "method=small,optimizer.lr=0.004"):
             row["loss"] = repr(float(row["loss"]) + 2)
     write_rows(tmp_path / "asked.csv", written[:-1])  # the last rate of the last method has one seed
     found = progress(sweep)
     grouped = dict(by_method(found))
     stable = {method: largest_stable(rates) for (_, method), rates in grouped.items()}
-    assert stable == {"small": 1e-3, "he": 2e-3}
+    # Small has its lowest loss at 2e-3, by 2 nats: 1e-3 was too slow, and 4e-3 is too fast.
+    assert stable == {"small": 2e-3, "he": 2e-3}
     shown = stability(ASKED, found)
     assert shown.picture in shown.plots
     (table,) = (block for section in shown.sections for block in section.blocks if isinstance(block, Shown))
     for (_, method, _, largest, best, over, lost, *_), rates in zip(
         table.rows, grouped.values(), strict=True
     ):
-        assert largest == stable[method]
+        top = "≥ " * (stable[method] == max(rates))
+        assert largest == f"{top}{stable[method]:.3g}"
         assert lost == min(fmean(run.loss for run in of_rate) for of_rate in rates.values())
-        assert over == pytest.approx(largest / best)
+        assert over == f"{top}{stable[method] / best:.3g}"
 
 
 def test_points_of_one_size_stand_beside_each_other(tmp_path: Path, rows: list[dict[str, str]]) -> None:

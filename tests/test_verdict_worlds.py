@@ -17,6 +17,7 @@ from synthetic_runs import write_run
 
 from zoo.ablate.scale.document import document
 from zoo.ablate.scale.items import ItemScores
+from zoo.ablate.scale.line import Estimate
 from zoo.ablate.scale.looks import Looks, adjusted_p, anytime_p, critical_values
 from zoo.ablate.scale.measure import measure
 from zoo.ablate.scale.presentation import factor, factor_text, notes, sentences, tables
@@ -666,6 +667,32 @@ def several(factors: Sequence[float], names: str, **options: Any) -> RunTable:
         if run.variant == "b"
     ]
     return RunTable((*runs, *more))
+
+
+def test_a_variant_that_is_not_ready_keeps_its_share_of_the_error() -> None:
+    """Of three sides of a ladder one is at four sizes: its word has a third of the error, as at the end."""
+    looks = Looks(sizes=SIZES)
+    runs = several([1.3] * 4, "cd", tau=0.2, sizes=SIZES[:4]).runs
+    early = tuple(run for run in runs if run.variant in ("a", "b") or run.size < SIZES[3])
+    alone = judge(RunTable(tuple(run for run in early if run.variant in ("a", "b"))), "a", looks=looks)["b"]
+    found = judge(RunTable(early), "a", looks=looks)
+    assert alone.line is not None and 0.05 / 3 < alone.line.middle.p_over_looks(0.05) < 0.05
+    assert (alone.word, found["b"].word) == ("faster", "undecided")
+    assert {verdict.word for verdict in found.values()} == {"undecided"}
+    every = judge(RunTable(runs), "a", looks=looks)
+    assert every["b"].word == "undecided"
+    words = "3 variants share the error of 0.05"
+    assert any(note.startswith(words) for note in notes(found))
+
+
+def test_the_detectable_factor_is_that_at_which_the_claim_is_made() -> None:
+    """For one of eight variants the interval of the sizes is the wider one, at 5 % that of the seeds."""
+    value = Estimate(0.0, scatter=0.00876, df_scatter=3, seeds=0.01422, df_seeds=23.8)
+    for alpha in (0.05, 0.01, 0.05 / 8):
+        errors = [(value.scatter, 3), (value.seeds, 23.8)]
+        critical, se, df = max((stats.t.isf(alpha / 2, df) * se, se, df) for se, df in errors)
+        assert replace(value, estimate=critical).p_value == pytest.approx(alpha)
+        assert value.detectable(alpha) == pytest.approx(math.exp(critical + stats.t.ppf(0.8, df) * se))
 
 
 def test_what_several_variants_would_have_shown() -> None:

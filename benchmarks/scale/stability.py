@@ -57,15 +57,30 @@ def by_method(state: LadderProgress) -> Iterator[tuple[tuple[float, str], Runs]]
                 yield (float(size.params), method), whole
 
 
+def best_rate(rates: Runs) -> float:
+    """The rate with the lowest mean loss."""
+    return min(rates, key=lambda rate: _mean(rates[rate]))
+
+
 def largest_stable(rates: Runs) -> float | None:
-    """The largest rate up to which every run has trained; None if none has at the smallest."""
-    limit = min(_mean(runs) for runs in rates.values()) + LOST
+    """The largest rate up to which, from the best one on, every run has trained; None if no rate has a mean.
+
+    Rates below the best one are not asked: there a run may be far from the lowest loss because it is slow.
+    """
+    best = best_rate(rates)
+    limit = _mean(rates[best]) + LOST
     stable = None
     for rate, runs in rates.items():
+        if rate < best:
+            continue
         if not all(run.loss <= limit < math.inf for run in runs):
             break
         stable = rate
     return stable
+
+
+def _at_least(number: float, is_bound: bool) -> str:
+    return f"{'≥ ' * is_bound}{number:.3g}"
 
 
 def _mean(runs: Sequence[FinishedRun]) -> float:
@@ -77,9 +92,9 @@ def _table(grouped: Mapping[tuple[float, str], Runs]) -> Table:
         Column("size", format_count),
         Column("method", align_right=False),
         Column("rates tried"),
-        Column("largest stable rate", lambda v: f"{v:.3g}"),
+        Column("largest stable rate"),
         Column("best rate", lambda v: f"{v:.3g}"),
-        Column("stable / best", lambda v: f"{v:.3g}"),
+        Column("stable / best"),
         Column("loss there", lambda v: f"{v:.4f}"),
         Column("sd over seeds", lambda v: f"{v:.4f}"),
         Column("spikes per run there", lambda v: f"{v:.2g}"),
@@ -87,18 +102,19 @@ def _table(grouped: Mapping[tuple[float, str], Runs]) -> Table:
     ]
     rows: list[list[object]] = []
     for (size, method), rates in grouped.items():
-        best = min(rates, key=lambda rate: _mean(rates[rate]))
+        best = best_rate(rates)
         losses = [run.loss for run in rates[best]]
         every = [run for runs in rates.values() for run in runs]
         stable = largest_stable(rates)
+        is_bound = stable == max(rates)
         rows.append(
             [
                 size,
                 method,
                 len(rates),
-                stable,
+                stable and _at_least(stable, is_bound),
                 best,
-                None if stable is None else stable / best,
+                stable and _at_least(stable / best, is_bound),
                 _mean(rates[best]),
                 stdev(losses) if len(losses) > 1 and math.isfinite(sum(losses)) else None,
                 fmean(run.spikes for run in rates[best]),
@@ -106,10 +122,10 @@ def _table(grouped: Mapping[tuple[float, str], Runs]) -> Table:
             ]
         )
     note = (
-        f"Largest stable rate: up to it every run of every rate ended within {LOST:g} nat of the lowest mean "
-        "loss of its method and size. Methods whose weights are of other sizes train at other rates, so that "
-        "the largest stable rate is to be read over the best one. Rates whose seeds have not all ended are "
-        "left out. These are descriptions: no word is given."
+        f"Largest stable rate: from the best rate up to it every run ended within {LOST:g} nat of the lowest "
+        "mean loss of its method and size; ≥: no larger rate was tried. Methods whose weights are of other "
+        "sizes train at other rates, so that the largest stable rate is to be read over the best one. Rates "
+        "whose seeds have not all ended are left out. These are descriptions: no word is given."
     )
     return Table("stability", "Stability", columns, rows, note, of_variants=False)
 

@@ -1,3 +1,1 @@
-"""Trained models in use: texts that they generate, classes that they predict, perplexity, and the tasks of
-lm-evaluation-harness.
-"""
+"""Trained models in use: generated texts, predicted classes, perplexity, tasks of lm-evaluation-harness."""

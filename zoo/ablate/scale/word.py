@@ -102,8 +102,8 @@ def word_all(
 ) -> dict[str, Answer]:
     """The words on all variants, which share the error by the graph.
 
-    A copy of the baseline has an error of its own, see `zoo.ablate.scale.verdict.judge`. In a study with several
-    looks a variant that cannot make a claim yet keeps its share, because it may make one at a later look.
+    A copy of the baseline has an error of its own, see `zoo.ablate.scale.verdict.judge`. In a study with
+    several looks a variant that cannot make a claim yet keeps its share, because it may make one later.
 
     Args:
         measurements: the measurements by variant, with the critical values of this look.
