@@ -22,7 +22,8 @@ from zoo.data.text.manifest import TokenManifest
 from zoo.data.text.prepare import TokenizedCorpus, prepare
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokens import TokenFile
-from zoo.utils.errors import DataError
+from zoo.utils.atomic import write_folder
+from zoo.utils.errors import CheckpointError, DataError
 
 DOCUMENTS = 40
 
@@ -312,6 +313,32 @@ def test_a_disk_that_fills_up_at_the_end_leaves_nothing_behind(
     with pytest.raises(DataError, match=r"cannot be written: No space left on device"):
         prepare(config(texts))
     assert leftovers(config(texts).cache_folder()) == []
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+def test_a_folder_that_cannot_be_replaced_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    """The old one has been moved aside already when the new one is to get its name."""
+
+    def fill(folder: Path) -> None:
+        (folder / "content").write_text("new")
+
+    old = tmp_path / "folder"
+    old.mkdir()
+    (old / "content").write_text("old")
+    rename = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if self.name.endswith(".partial"):
+            raise failure
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises((CheckpointError, KeyboardInterrupt)):
+        write_folder(old, fill)
+    assert (old / "content").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 def test_a_cache_that_cannot_be_made_is_named(texts: Path) -> None:

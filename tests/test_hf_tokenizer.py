@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import transformers
 from hub_tokenizers import TEXT, TOKENIZERS, saved
 
@@ -48,6 +49,19 @@ def test_the_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None
         assert ours.decode([ours.start_id, *ids, ours.eos_id]) == theirs.decode(ids, skip_special_tokens=True)
         if name != "unigram":  # which knows neither blanks in a row nor other characters
             assert ours.decode(ids) == text
+
+
+def test_a_token_behind_texts_is_no_prefix(tmp_path: Path) -> None:
+    """Also if it is not the one that ends documents."""
+    folder = saved("byte-level", tmp_path, ("<behind>", "<end>"))
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    behind = tokenizer.token_to_id("<behind>")
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A <behind>", special_tokens=[("<behind>", behind)]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    ours = HuggingFaceConfig(path=folder, eos="<end>").build(unread)
+    assert (ours.prefix_ids, ours.start_id) == ([], ours.eos_id)
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

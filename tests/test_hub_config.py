@@ -115,6 +115,13 @@ SPELLINGS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+def test_of_both_forms_of_rope_the_older_one_counts() -> None:
+    """As in transformers, where a user adds it to files that have the newer one, to read longer texts."""
+    both = config("llama", rope_scaling={"type": "linear", "factor": 3.0}, rope_theta=10000.0)
+    assert "rope_parameters" in both
+    assert read(both).rope_scaling.factor == 3.0
+
+
 @pytest.mark.parametrize(("name", "changes"), SPELLINGS, ids=str)
 def test_spellings(name: str, changes: dict[str, Any]) -> None:
     first, second = (read(config(name, **c)).model_dump() for c in ({}, changes))

@@ -244,6 +244,14 @@ def test_damaged_shards(tmp_path: Path, damage: Callable[[Path], None], message:
     assert message in str(caught.value)
 
 
+def test_a_folder_that_was_saved_again_with_larger_shards(tmp_path: Path) -> None:
+    """transformers leaves the index of the smaller shards there, and reads the single file."""
+    saved("llama", tmp_path, max_shard_size="20KB")
+    saved("llama", tmp_path)
+    assert {"model.safetensors", "model.safetensors.index.json"} <= {file.name for file in tmp_path.iterdir()}
+    assert load_folder(tmp_path)[0].recipe.model.type == "gpt"
+
+
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nowhere: no such folder; expected a folder as on the Hugging"):
         load_folder(tmp_path / "nowhere")

@@ -88,6 +88,19 @@ def test_the_same_tokens(tmp_path: Path, name: str) -> None:
             assert theirs.decode(ids) == ours.decode(ids) == text
 
 
+def test_words_are_split_at_all_white_space(tmp_path: Path) -> None:
+    """That of Python's `str.split`, of which a regular expression writes some as code points."""
+    ours = words()
+    write_tokenizer(ours, tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    spaces = [chr(code) for code in range(0x3001) if chr(code).isspace()]
+    assert len(spaces) == 29
+    for space in spaces:
+        text = f"1234{space}=="
+        assert theirs.encode(text, add_special_tokens=False) == ours.encode(text), ascii(space)
+        assert len(ours.encode(text)) == 2
+
+
 def test_rare_characters_are_bytes(tmp_path: Path) -> None:
     """Characters that no piece has keep their bytes, as in sentencepiece."""
     for number, algorithm in enumerate(("bpe", "unigram")):

@@ -441,3 +441,10 @@ def test_bad_tokens(tokens: Tensor, message: str) -> None:
 def test_impossible_sizes(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GPTConfig(**{**SIZES, **fields})
+
+
+@pytest.mark.parametrize("d_model", [32, 160])
+def test_an_empty_batch(d_model: int) -> None:
+    """Heads of 16 have a kernel of their own, heads of 80 are matrix products."""
+    model = build_model("gpt", vocab_size=53, d_model=d_model, n_layers=1, n_heads=2)
+    assert model(torch.zeros(0, 7, dtype=torch.int64)).shape == (0, 7, 53)

@@ -28,6 +28,7 @@ from zoo.reparam import LoRA, NoReparam, Reparam, SigmaReparam, WeightNormalizat
 from zoo.reparam.spectral import SpectralNorm
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
+from zoo.sampling import generate
 from zoo.spec import MATRICES, Module, ParamSpec, Role, declared
 from zoo.train import step
 from zoo.train.run import train
@@ -499,3 +500,24 @@ def test_resume_is_exact(method: str, tmp_path: Path, monkeypatch: pytest.Monkey
         train(load_config(fields | {"name": "crashed"}))
     resumed = train(load_config(fields | {"name": "crashed"}), resume=True)
     assert_same(whole.folder, resumed.folder)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize(
+    ("name", "reparam"),
+    [("gpt", kind) for kind in ("wesar", "weight_norm", "sigma_reparam", "lora", "multipliers", "residual")]
+    + [("ngpt", "lora"), ("lstm", "none")],
+)
+def test_a_model_that_is_loaded_in_another_dtype_computes_in_it(
+    tmp_path: Path, name: str, reparam: str, dtype: str
+) -> None:
+    sizes: dict[str, Any] = {} if name == "lstm" else {"n_layers": 1, "n_heads": 2}
+    built = build_model(name, vocab_size=53, d_model=32, reparam=reparam, seed=0, **sizes)
+    file = save_model(built, tmp_path / "model.safetensors")
+    model = load_model(file, dtype=dtype).eval()
+    tokens = torch.arange(5)[None]
+    expected = {"bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
+    assert model(tokens).dtype == expected
+    assert generate(model, tokens, 3, temperature=0).shape == (1, 8)
+    reference = load_model(file).eval()(tokens)
+    assert (model(tokens).float() - reference).abs().max() < 0.05 * reference.abs().max()

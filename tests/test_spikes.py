@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import signal
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from statistics import NormalDist
@@ -24,6 +25,7 @@ from zoo.checkpoint.safetensors import read_tensors
 from zoo.data.dataset import Batch
 from zoo.run.config import load_config
 from zoo.run.train_config import SpikeConfig
+from zoo.train.loop import TrainingLoop
 from zoo.train.prefetch import Prefetcher
 from zoo.train.run import train
 from zoo.train.spikes import Detector, Spike
@@ -168,6 +170,36 @@ def test_a_rollback_stays_where_the_detector_is_taken_away(
     assert [line["at"] for line in of_kind(run, "spike")] == [BAD + 1]
     state = json.loads((run / "checkpoints/step-00000080/state.json").read_text("utf-8"))
     assert state["spikes"]["episode"] == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("model.attention={qk_clip: 50.0}",),
+        ("model={type: lstm, vocab_size: 256, d_model: 12, streams: 4}", "data.objective.type=stream"),
+    ],
+    ids=["qk-clip", "lstm"],
+)
+def test_a_batch_that_is_left_out_leaves_no_trace_in_buffers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...]
+) -> None:
+    """Its forward pass has written to them: QK-clip's largest logits, the state that an LSTM carries."""
+    spoil(monkeypatch)
+    update, found = TrainingLoop._update, []
+
+    def watched(self: TrainingLoop, result: Any, buffers: Sequence[torch.Tensor]) -> Spike | None:
+        before = [buffer.clone() for buffer in self.parts.model.buffers()]
+        spike = update(self, result, buffers)
+        if spike is not None:
+            now = list(self.parts.model.buffers())
+            found.append((buffers, before, now))
+            assert all(torch.equal(a, b) for a, b in zip(buffers, now, strict=True))
+        return spike
+
+    monkeypatch.setattr(TrainingLoop, "_update", watched)
+    train(tiny(tmp_path, *changes, *SEEN, "train.spikes.action=skip"))
+    ((at_first, after_forward, _),) = found
+    assert any(not torch.equal(a, b) for a, b in zip(at_first, after_forward, strict=True))
 
 
 def test_a_stop_is_kept_over_a_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,8 +156,7 @@ LADDERS = (
         tuple(
             Claim(f"method={method},optimizer={optimizer}", f"{start} with {name}, against Small with AdamW")
             for method, start in (("small", "Small"), ("he", "He"), ("wesar", "WeSaR"))
-            for optimizer, name in (("adamw", "AdamW"), ("amos", "Amos"), ("muon", "Muon"))
-            if (method, optimizer) != ("small", "adamw")
+            for optimizer, name in (("amos", "Amos"), ("muon", "Muon"))
         ),
     ),
     Question(

@@ -80,12 +80,12 @@ KINDS = {
 def read_rope(config: JsonObject) -> JsonObject:
     """Convert ``rope_parameters`` to the older ``rope_theta`` and ``rope_scaling`` with a ``rope_type``.
 
-    If both forms are present, the newer one is used, as in transformers. Settings of yarn and longrope that
+    If both forms are present, the older one is used, as in transformers. Settings of yarn and longrope that
     follow from the lengths in config.json are added to their fields.
     """
     config = dict(config)
-    scaling = config.pop("rope_parameters", None) or config.pop("rope_scaling", None)
-    config.pop("rope_scaling", None)
+    newer, older = config.pop("rope_parameters", None), config.pop("rope_scaling", None)
+    scaling = older or newer
     if not isinstance(scaling, dict):
         return config | ({} if scaling is None else {"rope_scaling": scaling})
     scaling = dict(scaling)

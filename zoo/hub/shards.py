@@ -54,14 +54,15 @@ def read_headers(folder: Path) -> dict[str, TensorEntry]:
     """List the tensors of a folder, from the headers of its files; no tensor is read.
 
     Args:
-        folder: a folder with ``model.safetensors``, or with an index and the files that it names.
+        folder: a folder with ``model.safetensors``, or otherwise with an index and the files that it names.
 
     Raises:
         CheckpointError: A file is missing or truncated, or the index contradicts the files.
     """
     index = folder / INDEX
     entries: dict[str, TensorEntry] = {}
-    where = _indexed(index) if index.is_file() else {}
+    # Where both are there, transformers reads the single file too: saving again leaves an old index behind.
+    where = _indexed(index) if index.is_file() and not (folder / SINGLE).is_file() else {}
     for file in dict.fromkeys(where.values()) or [_single(folder)]:
         with open_tensors(file) as handle:
             for name in handle.keys():  # noqa: SIM118

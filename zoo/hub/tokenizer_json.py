@@ -20,7 +20,9 @@ START, STOP = "<start>", "<end>"
 """Names in a post-processor of the special tokens around texts."""
 SAMPLE = "def f(x):\n\treturn  x + 1234  # caf\u00e9, \u4e2d\u6587, \U0001f600\n\n  The end. "
 """Text for comparing two tokenizers: indentation, digits, and characters of 1 to 4 bytes."""
-WHITE_SPACE = r"[\t-\r\x1c-\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
+WHITE_SPACE = (
+    r"[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
+)
 """The separators of Python's `str.split`, as a regular expression of the tokenizers library."""
 
 

@@ -43,11 +43,11 @@ def blockwise_attention(
     Returns:
         (batch, time, heads, h), in the dtype of `q`.
     """
-    batch, time, heads, _ = q.shape
-    folded = [t.transpose(1, 2).reshape(batch * heads, time, -1) for t in (q, k, v)]
+    batch, time, heads, size = q.shape
+    folded = [t.transpose(1, 2).reshape(batch * heads, time, size) for t in (q, k, v)]
     with torch.autocast(q.device.type, enabled=False):  # autocast would round the scores
         y: Tensor = differentiable(_Blockwise, *folded, scale, window or time, mask)
-    return y.view(batch, heads, time, -1).transpose(1, 2)
+    return y.view(batch, heads, time, size).transpose(1, 2)
 
 
 class _Blockwise(torch.autograd.Function):
@@ -65,7 +65,7 @@ class _Blockwise(torch.autograd.Function):
         for first, start, end in _blocks(time, window):
             scores = queries[:, start:end] @ keys[:, first:end].mT + mask[start:end, first:end]
             if seen is not None:
-                by_text = scores.view(len(seen), -1, *scores.shape[1:])
+                by_text = scores.unflatten(0, (len(seen), len(scores) // max(1, len(seen))))
                 by_text.masked_fill_(~seen[:, None, start:end, first:end], -torch.inf)
             p = torch.softmax(scores, dim=-1).to(q.dtype)
             outputs.append(p @ v[:, first:end])

@@ -104,7 +104,8 @@ class LSTM(Module):
             state: the state after the steps before, see `start`.
 
         Returns:
-            h of every step (batch, time, d), and the state after the last one.
+            h of every step (batch, time, d), in the dtype of `x`, and the state after the last one, float32
+            or better.
         """
         kernel = self.virtual("weight")
         # Contiguous copies, because products with a slice are many times slower.
@@ -121,7 +122,7 @@ class LSTM(Module):
             output, c = recurrence(gates, of_h, projection, h, c, *masks)
             h = output[-1]
             outputs.append(output)
-        return torch.cat(outputs).transpose(0, 1), LSTMState(h, c)
+        return torch.cat(outputs).transpose(0, 1).to(x.dtype), LSTMState(h, c)
 
     def _bias(self) -> Tensor:
         """b, (4 m,), with the constant of the forget gate."""

@@ -40,20 +40,24 @@ class LowRank(Reparameterisation):
         return self.down, self.up
 
     def __call__(self, module: Module, weight: Tensor) -> Tensor:
-        """Return the virtual tensor, of the shape of `weight`."""
+        """Return the virtual tensor, of the shape and dtype of `weight`, computed in float32 or better."""
         change = exact(getattr(module, self.up)) @ exact(getattr(module, self.down))
         virtual = exact(weight) + change.view_as(weight) * self.factor
-        return virtual if self.sphere_dim is None else F.normalize(virtual, dim=self.sphere_dim)
+        if self.sphere_dim is not None:
+            virtual = F.normalize(virtual, dim=self.sphere_dim)
+        return virtual.to(weight.dtype)
 
     def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
         """Return the rows `index` of the virtual table, times the lookup factor."""
         change = exact(F.embedding(index, getattr(module, self.up))) @ exact(getattr(module, self.down))
         virtual = exact(F.embedding(index, weight)) + change * self.factor
-        return (virtual if self.sphere_dim is None else F.normalize(virtual, dim=-1)) * self.lookup
+        if self.sphere_dim is not None:
+            virtual = F.normalize(virtual, dim=-1)
+        return (virtual * self.lookup).to(weight.dtype)
 
 
 def exact(tensor: Tensor) -> Tensor:
-    """A tensor in float32 or better; matrices may be stored in bfloat16 (`train.storage: bf16`)."""
+    """A tensor in float32 or better; the matrices of a model may be bfloat16."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 

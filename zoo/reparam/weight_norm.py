@@ -39,13 +39,14 @@ class RowNorm(Reparameterisation):
         """Return the virtual tensor, of the shape of `weight`."""
         g: Tensor = getattr(module, self.length)
         v = weight.reshape(len(g), -1)
-        return (v * (g.unsqueeze(1) / norm(v))).view_as(weight)
+        virtual = (v * (g.unsqueeze(1) / norm(v))).view_as(weight)
+        return virtual.to(torch.promote_types(weight.dtype, g.dtype))  # bfloat16 if all of the model is
 
     def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
         """Return the rows `index` of the virtual table, times the lookup factor."""
         v = F.embedding(index, weight)
         g = F.embedding(index, getattr(module, self.length).unsqueeze(1))
-        return v * (g * self.lookup / norm(v))
+        return (v * (g * self.lookup / norm(v))).to(torch.promote_types(v.dtype, g.dtype))
 
     @torch.no_grad()
     def initialise(self, module: Module, name: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
 
 from zoo.data.dataset import BatchSpec
 from zoo.optim.averages import evaluation_weights
@@ -124,13 +126,14 @@ class TrainingLoop:
         self.diagnosis.begin(self.done)
         with self.clock.step(self.per_step):
             batch = self.batches.batch(spec)  # Where data limits the speed, the wait for it counts.
+            buffers = [] if self.spikes.takes_every_step else buffers_of(parts.model)
             result = parts.stepper.gradient(batch, lambda: interrupt.requested)
             if monitor is not None:
                 monitor.see_gradient()
             self._log_pending_spike()
             # The first step creates the slots; its numbers are read before it is taken.
             without_waiting = self.reads_late and self.read is not None
-            spike = self._update_without_waiting(result) if without_waiting else self._update(result)
+            spike = self._update_without_waiting(result) if without_waiting else self._update(result, buffers)
         if self.done == 1:
             self.log.write("size", 1, **sizes(parts))
         if monitor is not None:
@@ -194,12 +197,17 @@ class TrainingLoop:
         if (spike := self._read_pending()) is not None:
             self.log.write("spike", spike.at, **spike.record())
 
-    def _update(self, result: StepResult) -> Spike | None:
+    def _update(self, result: StepResult, buffers: Sequence[Tensor]) -> Spike | None:
         """Judge the measurements of a gradient, then take the step, skip it, or start a rollback.
 
-        A spike whose action is `log` is a normal step. If the action is `skip` or `rollback`, weights and
-        optimizer stay unchanged: the step is tried and undone, to name the matrix that it would have moved
-        most.
+        A spike whose action is `log` is a normal step. If the action is `skip` or `rollback`, weights,
+        buffers and optimizer stay unchanged: the step is tried and undone, to name the matrix that it would
+        have moved most.
+
+        Args:
+            result: the measurements of the gradient.
+            buffers: copies of the model's buffers from before the forward pass, which may have changed them
+                (running statistics, the largest logits of QK-clip, the state that an LSTM carries).
 
         Returns:
             The spike, if the step is one.
@@ -222,6 +230,8 @@ class TrainingLoop:
             with undone(parts.model, parts.optimizer, parts.stepper.clip), self.diagnosis.paused():
                 parts.stepper.update(result)
                 spike = self.spikes.name_culprit(spike, monitor.measure())
+        for buffer, before in zip(parts.model.buffers(), buffers, strict=True):
+            buffer.copy_(before)
         parts.optimizer.zero_grad()
         self.checkpoints.finish()  # the run may go back to it
         return self.spikes.leave_out(spike)
@@ -283,10 +293,12 @@ class TrainingLoop:
         return self.checkpoints.improvements(found_by)
 
     def _save(self, best: Mapping[Which, float]) -> None:
-        """Write a checkpoint, unless the last step made the weights non-finite."""
+        """Write a checkpoint, unless the last step made weights or buffers non-finite."""
         self._log_pending_spike()
         parameters = self.parts.model.parameters()
         self._require_finite("norm of the weights", global_norm(parameters).item())
+        buffers = [buffer for buffer in self.parts.model.buffers() if buffer.is_floating_point()]
+        self._require_finite("norm of the buffers", global_norm(buffers).item())
         self.log.flush()
         self.checkpoints.save(
             self.done,
@@ -308,6 +320,11 @@ class TrainingLoop:
     def _require_finite(self, what: str, value: float) -> None:
         if not math.isfinite(value):
             raise DivergenceError(f"the {what} is {value}")
+
+
+def buffers_of(model: nn.Module) -> list[Tensor]:
+    """Copies of a model's buffers."""
+    return [buffer.detach().clone() for buffer in model.buffers()]
 
 
 def sizes(parts: Parts) -> dict[str, float]:

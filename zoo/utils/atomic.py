@@ -116,11 +116,7 @@ class NewFolder:
             CheckpointError: The folder cannot be created.
         """
         with explained(self.path):
-            if (
-                self._old.exists() and not self.path.exists()
-            ):  # the process was killed between the two renames
-                self._old.rename(self.path)
-            remove(self.partial, self._old)
+            self._clean()
             make_folder(self.partial)
 
     def complete(self) -> None:
@@ -139,9 +135,15 @@ class NewFolder:
             flush(self.path.parent)
 
     def discard(self) -> None:
-        """Remove a folder that was not completed."""
+        """Remove a folder that was not completed; a folder that it was to replace is kept."""
         with explained(self.path):
-            remove(self.partial, self._old)
+            self._clean()
+
+    def _clean(self) -> None:
+        """Undo what was begun, also where the process stopped between the two renames of `complete`."""
+        if self._old.exists() and not self.path.exists():
+            self._old.rename(self.path)
+        remove(self.partial, self._old)
 
 
 def create_folder(folder: Path, fill: Callable[[Path], object]) -> None:

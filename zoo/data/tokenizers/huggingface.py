@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Annotated, Any, Literal
@@ -145,8 +146,9 @@ class HuggingFaceTokenizer(Tokenizer):
     def prefix_ids(self) -> list[int]:
         """Ids that the file's post-processor puts before a text, such as Llama's beginning-of-text token."""
         with _survived(f"{self._place}: cannot encode a text"):
-            added: list[int] = self._tokenizer.encode("", add_special_tokens=True).ids
-        return [token for token in added if token != self.eos_id]
+            encoded = self._tokenizer.encode("a", add_special_tokens=True)
+        before = takewhile(lambda pair: pair[1] is None, zip(encoded.ids, encoded.sequence_ids, strict=True))
+        return [token for token, _ in before if token != self.eos_id]
 
     @property
     def max_length(self) -> int | None:
