@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from hub_models import saved
 from safetensors.torch import load_file, save_file
 from tiny_runs import ROOT, environment
@@ -20,6 +21,7 @@ from torch import Tensor
 from zoo import load_model, save_model
 from zoo.hub.export import export
 from zoo.hub.folder import load_folder
+from zoo.run.warm.convert import convert
 from zoo.utils.errors import CheckpointError, ZooError
 from zoo.utils.permissions import Permissions
 
@@ -242,6 +244,28 @@ def test_damaged_shards(tmp_path: Path, damage: Callable[[Path], None], message:
         load_folder(tmp_path)
     assert str(caught.value).startswith(str(tmp_path))
     assert message in str(caught.value)
+
+
+def test_a_tensor_of_two_parameters_is_copied(tmp_path: Path) -> None:
+    """transformers 5 initialises the head of a T5 v1.1 as its table and saves one of them; zoo trains two."""
+    sizes: dict[str, Any] = {
+        "vocab_size": 61,
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 48,
+        "num_layers": 1,
+        "num_heads": 4,
+    }
+    sizes |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes)).save_pretrained(tmp_path / "t5")
+    model = load_folder(tmp_path / "t5")[0]
+    table, head = model.get_parameter("embedding.weight"), model.get_parameter("read_out.matrix.weight")
+    assert torch.equal(table, head)
+    with torch.no_grad():
+        table.zero_()
+    assert head.any()
+    made = convert(tmp_path / "t5", tmp_path / "wesar", to="wesar")
+    assert made.logits is not None and made.logits < 1e-5
 
 
 def test_a_folder_that_was_saved_again_with_larger_shards(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_sweeps import findings, sweep_file
+from tiny_sweeps import base, findings, sweep_file
 
 from zoo.ablate.execute import execute
 from zoo.ablate.jobs import write_jobs
@@ -29,6 +30,15 @@ def test_runs_made_by_their_commands(tmp_path: Path) -> None:
         assert write_jobs(sweep) == commands[i + 1 :]
     assert execute(sweep, 1).finished
     assert {run.status for run in findings(sweep.folder)[0].runs} == {"finished"}
+
+
+def test_commands_name_the_plugins_of_their_runs(tmp_path: Path) -> None:
+    plugin = tmp_path / "schedule.py"
+    shutil.copy(Path(__file__).parent.parent / "examples" / "plugins" / "schedule.py", plugin)
+    settings = {"plugins": [str(plugin)], "schedule": {"type": "one-minus-sqrt", "warmup": 1}}
+    file = sweep_file(tmp_path, base=base(tmp_path) | settings)
+    for command in write_jobs(load_sweep(file)):
+        assert command.endswith(f" --plugin {plugin}")
 
 
 def test_runs_that_are_stopped_early(tmp_path: Path) -> None:

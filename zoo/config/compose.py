@@ -16,7 +16,7 @@ from zoo.config.inputs import folder_of
 from zoo.config.plugins import CLASS_PATH, PluginRecord, import_class, load_installed, load_plugin, require
 from zoo.config.yaml import Located, read_value, read_yaml
 from zoo.utils.errors import ConfigError, PluginError, did_you_mean
-from zoo.utils.files import CONFIG_BYTES, read_bytes
+from zoo.utils.files import CONFIG_BYTES, expand_home, read_bytes
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
 
 PLUGINS = "plugins"
@@ -48,7 +48,7 @@ def find_config(source: str | Path, folder: Path = Path()) -> Path:
         ConfigError: There is no such file.
     """
     text = os.fspath(source)
-    path = folder / text
+    path = folder / expand_home(text)
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError, PermissionError):

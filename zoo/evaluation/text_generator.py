@@ -117,16 +117,24 @@ class TextGenerator:
         prompting = self._template
         if not messages or not messages[-1].content:
             raise DataError("prompt: empty; expected some text to answer")
-        for message in messages:
-            check_text(message.content, "prompt", DataError)
-        ids = prompting.encode_messages(messages, self._tokenizer)
+        ids = self._encoded(messages)
         return self._write(ids, prompting, max_new_tokens, sampling, stop, count, show)
 
     def has_room(self, messages: Sequence[Message], max_new_tokens: int) -> bool:
-        """Whether the context of the model has room for a conversation and its answer."""
+        """Whether the context of the model has room for a conversation and its answer.
+
+        Raises:
+            DataError: A message cannot be encoded.
+        """
         max_seq_len = self._model.recipe.model.max_seq_len
-        read = len(self._template.encode_messages(messages, self._tokenizer)) + max_new_tokens - 1
+        read = len(self._encoded(messages)) + max_new_tokens - 1
         return max_seq_len is None or read <= max_seq_len
+
+    def _encoded(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens of a conversation."""
+        for message in messages:
+            check_text(message.content, "prompt", DataError)
+        return self._template.encode_messages(messages, self._tokenizer)
 
     @property
     def _template(self) -> TemplatePrompting:

@@ -127,7 +127,13 @@ class HubFolder:
 
         def fill(state: Mapping[str, Tensor]) -> None:
             targets = {name: state[name] for name in fills}
-            stream_tensors([(entries[r.hub_name], _filler(r, whole, targets)) for r in used])
+            seen: set[TensorEntry] = set()
+            jobs = []
+            for r in used:
+                entry = entries[r.hub_name]
+                jobs.append((entry, _filler(r, whole, targets, copy=entry in seen)))
+                seen.add(entry)
+            stream_tensors(jobs)
 
         return LoadPlan(report, fills, fill)
 
@@ -231,11 +237,20 @@ def _check_shapes(
         raise CheckpointError(f"{folder}: {CONFIG} and tensors disagree: {shorten(wrong)}")
 
 
-def _filler(r: Rule, whole: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> Callable[[Tensor], None]:
+def _filler(
+    r: Rule, whole: Mapping[str, Tensor], targets: Mapping[str, Tensor], copy: bool
+) -> Callable[[Tensor], None]:
     """A function that copies a checkpoint's tensor to the target tensors of a rule, as far as they exist.
 
     A parameter of the same dtype, device and strides becomes a view of the memory-mapped file; the operating
     system copies a page when it is written to, and the file never changes.
+
+    Args:
+        r: the rule.
+        whole: the tensors of the model, on the meta device, by name.
+        targets: the tensors to fill, by name.
+        copy: whether to make no view, because another parameter is one of the same tensor; both would change
+            together.
     """
     shapes = [tuple(whole[name].shape) for name in r.zoo_names]
 
@@ -243,7 +258,7 @@ def _filler(r: Rule, whole: Mapping[str, Tensor], targets: Mapping[str, Tensor])
         for name, tensor in zip(r.zoo_names, r.transform.to_zoo(source, shapes), strict=True):
             target = targets.get(name)
             if isinstance(target, nn.Parameter) and _same_layout(target, tensor):
-                target.data = tensor
+                target.data = tensor.clone() if copy else tensor
             elif target is not None:
                 assign(target, tensor)
 

@@ -14,6 +14,9 @@ from zoo.run.warm.text import Text, text_of
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import ZooError, did_you_mean
 
+TOLERANCE = 1e-3
+"""Largest difference of a logit, relative to the largest one, that rounding makes in an exact conversion."""
+
 TARGETS = ("wesar", "ngpt")
 
 
@@ -85,6 +88,11 @@ def convert(source: Path, out: Path, *, to: str, text: Path | None = None) -> Wa
     if to == "wesar":
         made, done = model, split(model)
         logits = done.max_difference / done.max_logit
+        if not logits <= TOLERANCE:
+            raise ZooError(
+                f"convert: {source}: the logits differ by {logits:.1e} of the largest one after the split; "
+                f"expected at most {TOLERANCE:.0e}. Nothing was written"
+            )
     else:
         assert given is not None  # `_text` raises if there is none for nGPT
         made = to_ngpt(model, given.measured)
