@@ -7,7 +7,7 @@ import shlex
 from zoo.ablate.execute import planner_of, settled_plan
 from zoo.ablate.outcome import write_record
 from zoo.ablate.sweep import Sweep
-from zoo.config.plugins import sources
+from zoo.config.plugins import options
 from zoo.run.config import dump_config
 from zoo.run.job import Job
 from zoo.utils.atomic import write_text
@@ -49,6 +49,5 @@ def write_jobs(sweep: Sweep) -> list[str]:
             raise ConfigError(f"sweep: --jobs cannot stop {run.id} at step {run.until}; tune without halving")
         path = sweep.folder / "jobs" / f"{run.id}.yaml"
         write_text(path, dump_config(run.config))
-        plugins = "".join(f" --plugin {shlex.quote(source)}" for source in sources(run.config.plugins))
-        commands.append(f"zoo train {shlex.quote(str(path))} --resume auto{plugins}")
+        commands.append(f"zoo train {shlex.quote(str(path))} --resume auto{options(run.config.plugins)}")
     return commands

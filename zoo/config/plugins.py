@@ -12,6 +12,7 @@ import importlib.util
 import logging
 import os
 import re
+import shlex
 import shutil
 import sys
 import traceback
@@ -170,6 +171,11 @@ def sources(used: Collection[PluginRecord] | None = None) -> tuple[str, ...]:
         used: the plugins to load; None: all that were named in this process.
     """
     return tuple(name for name, module in _named.items() if used is None or record_of(module) in used)
+
+
+def options(used: Collection[PluginRecord] | None) -> str:
+    """The options of a command that load plugins, each after a blank; empty if there are none."""
+    return "".join(f" --plugin {shlex.quote(source)}" for source in sources(used))
 
 
 def allow_changed_plugins(allowed: bool = True) -> None:

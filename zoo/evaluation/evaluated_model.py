@@ -96,7 +96,7 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
         model,
         model_tokenizer,
         start_id,
-        published_ends(path, model) | {model_tokenizer.eos_id},
+        published_ends(path, model, data) | {model_tokenizer.eos_id},
         prefix_ids,
         context,
         lines,

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from zoo.checkpoint.model import load_model
+from zoo.data.dataset import DataConfig
 from zoo.data.instructions.dataset import TemplatePrompting
 from zoo.data.instructions.files import Message
 from zoo.data.instructions.jinja import JinjaTemplate
@@ -48,9 +49,10 @@ class TextGenerator:
         dtype: str = "float32",
     ) -> None:
         self._model = load_model(path, device=find_device(device), dtype=dtype)
-        self._prompting, self._tokenizer = _prompting(path, self._model), tokenizer_of(path)
+        data = data_of(path)
+        self._prompting, self._tokenizer = _prompting(path, self._model, data), tokenizer_of(path)
         self._compile, self._cuda_graph = compile, cuda_graph
-        self._published_ends = published_ends(path, self._model)
+        self._published_ends = published_ends(path, self._model, data)
         check_together(path, self._tokenizer, self._model.recipe.model.vocab_size)
 
     def complete(
@@ -214,9 +216,8 @@ def keep_sample(path: Path, text: str) -> None:
             write_text(run.sample, text)
 
 
-def _prompting(path: Path, model: Model) -> Prompting:
+def _prompting(path: Path, model: Model, data: DataConfig | None) -> Prompting:
     """The form of prompts by which the model was trained; imported models have that of their library."""
-    data = data_of(path)
     if data is not None:
         if data.prompting is None:
             raise DataError(f"{path}: was not trained to write text, so it cannot be given any")

@@ -17,8 +17,6 @@ from torch import nn
 from zoo.nn.mlp import ACTIVATION_STD
 from zoo.spec import Module, ParamSpec, Role
 
-"""Standard deviation of an activation's output for inputs of standard deviation 1 (Amos, Table 1)."""
-
 Specs = Mapping[str, ParamSpec]
 
 

@@ -11,11 +11,11 @@
 
 namespace zoo {
 
-constexpr int64_t IGNORED = -1;  // that of softmax.py
+constexpr int64_t IGNORE_INDEX = -1;  // that of softmax.py
 
 template <typename T>
-void softmax_gradient(const T* logits, const int64_t* targets, float z_loss, T* gradient, float* normalisers, float* target_logits,
-                    int64_t rows, int64_t vocab, int threads) {
+void softmax_gradient(const T* logits, const int64_t* targets, float z_loss, T* gradient, float* normalisers,
+                      float* target_logits, int64_t rows, int64_t vocab, int threads) {
   const int64_t padded = (vocab + LANES - 1) / LANES * LANES;
 #pragma omp parallel num_threads(threads)
   {
@@ -31,7 +31,7 @@ void softmax_gradient(const T* logits, const int64_t* targets, float z_loss, T* 
       const int64_t target = targets[i];
       const bool counted = 0 <= target && target < vocab;
       // Nobody has checked the targets of a compiled graph: what is no target makes a loss that is no number.
-      const float uncounted = target == IGNORED ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+      const float uncounted = target == IGNORE_INDEX ? 0.0f : std::numeric_limits<float>::quiet_NaN();
       target_logits[i] = counted ? row[target] : uncounted;
       Floats sums = {};
       for (int64_t j = 0; j < padded; j += LANES) {
@@ -55,13 +55,14 @@ void softmax_gradient(const T* logits, const int64_t* targets, float z_loss, T* 
 
 extern "C" {
 
-void softmax_gradient_f32(const float* logits, const int64_t* targets, float z_loss, float* gradient, float* normalisers,
-                        float* target_logits, int64_t rows, int64_t vocab, int threads) {
+void softmax_gradient_f32(const float* logits, const int64_t* targets, float z_loss, float* gradient,
+                          float* normalisers, float* target_logits, int64_t rows, int64_t vocab, int threads) {
   zoo::softmax_gradient(logits, targets, z_loss, gradient, normalisers, target_logits, rows, vocab, threads);
 }
 
-void softmax_gradient_bf16(const zoo::bfloat16* logits, const int64_t* targets, float z_loss, zoo::bfloat16* gradient,
-                         float* normalisers, float* target_logits, int64_t rows, int64_t vocab, int threads) {
+void softmax_gradient_bf16(const zoo::bfloat16* logits, const int64_t* targets, float z_loss,
+                           zoo::bfloat16* gradient, float* normalisers, float* target_logits, int64_t rows,
+                           int64_t vocab, int threads) {
   zoo::softmax_gradient(logits, targets, z_loss, gradient, normalisers, target_logits, rows, vocab, threads);
 }
 }

@@ -12,6 +12,7 @@ from zoo.nn.norm import unit
 from zoo.nn.scaling import Scaling, ScalingConfig
 from zoo.spec import Module
 from zoo.utils.errors import ZooError
+from zoo.utils.exact import exact
 
 
 class TanhPooler(Linear):
@@ -78,7 +79,7 @@ def classify(
             "classify: expected logits (n, classes) and int64 labels (n,), "
             f"got {tuple(logits.shape)} and {labels.dtype} {tuple(labels.shape)}"
         )
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = exact(logits)
     counted = labels != IGNORE_INDEX
     count = counted.sum().clamp(min=1)
     summed = F.cross_entropy(

@@ -44,10 +44,8 @@ class LayerCache:
         k, v = (t.transpose(1, 2).to(self.keys.dtype) for t in (k, v))
         if isinstance(position, Tensor):
             position_ids = positions(position, time, k.device)
-            keys, values = (
-                self.keys.index_copy_(2, position_ids, k),
-                self.values.index_copy_(2, position_ids, v),
-            )
+            keys = self.keys.index_copy_(2, position_ids, k)
+            values = self.values.index_copy_(2, position_ids, v)
         else:
             end = position + time
             self.keys[:, :, position:end] = k

@@ -19,6 +19,7 @@ from zoo.kernels.softmax import IGNORE_INDEX as IGNORE_INDEX
 from zoo.kernels.softmax import counted_index, has_kernel, softmax_gradient, softmax_gradient_
 from zoo.kernels.support import Context
 from zoo.utils.errors import DataError, ZooError
+from zoo.utils.exact import exact
 
 SMALL = 2**22
 """Logits up to this many entries (16 MiB in float32) are one chunk."""
@@ -101,8 +102,7 @@ def linear_cross_entropy(
 
 def capped(logits: Tensor, soft_cap: float) -> Tensor:
     """c tanh(logits / c), in float32 at least."""
-    exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return (exact / soft_cap).tanh() * soft_cap
+    return (exact(logits) / soft_cap).tanh() * soft_cap
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -152,23 +152,23 @@ def _sums(
 ) -> _Sums:
     """Sum over the chunks: the losses and, where needed, the gradients of the undivided total."""
     hidden_needs_grad, weight_needs_grad, bias_needs_grad = needs_grad
-    exact = torch.promote_types(dtype, torch.float32)
-    cross_entropy = hidden.new_zeros((), dtype=exact)
-    squared_lse = hidden.new_zeros((), dtype=exact)
+    exact_dtype = torch.promote_types(dtype, torch.float32)
+    cross_entropy = hidden.new_zeros((), dtype=exact_dtype)
+    squared_lse = hidden.new_zeros((), dtype=exact_dtype)
     hidden_grads: list[Tensor] = []
     weight_grad: Tensor | None = None
-    bias_grad = None if bias is None or not bias_needs_grad else torch.zeros_like(bias, dtype=exact)
+    bias_grad = None if bias is None or not bias_needs_grad else torch.zeros_like(bias, dtype=exact_dtype)
     with torch.autocast(hidden.device.type, enabled=False):
         matrix = weight.to(dtype)
         chunks = zip(torch.split(hidden.to(dtype), rows), torch.split(targets, rows), strict=True)
         for h, t in chunks:
-            counted = (t != IGNORE_INDEX).to(exact)
+            counted = (t != IGNORE_INDEX).to(exact_dtype)
             logits = matmul(h, matrix)
             if any(needs_grad) and bias is None and soft_cap is None and has_kernel(logits):
                 grad, lse, target_logits = softmax_gradient(logits, t, counted.new_full((), z_loss))
             else:
                 grad, lse, target_logits = _logit_gradient(
-                    logits.to(exact), t, bias, z_loss, soft_cap, any(needs_grad)
+                    logits.to(exact_dtype), t, bias, z_loss, soft_cap, any(needs_grad)
                 )
             cross_entropy = cross_entropy + ((lse - target_logits) * counted).sum()
             squared_lse = squared_lse + (lse.square() * counted).sum()
@@ -181,7 +181,7 @@ def _sums(
                 hidden_grads.append(product(grad, matrix))
             if weight_needs_grad:
                 share = product(grad.mT, h)
-                weight_grad = share.to(exact) if weight_grad is None else weight_grad.add_(share)
+                weight_grad = share.to(exact_dtype) if weight_grad is None else weight_grad.add_(share)
     hidden_grad = torch.cat(hidden_grads) if hidden_grads else None
     return _Sums(cross_entropy, squared_lse, hidden_grad, weight_grad, bias_grad)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from zoo.utils.exact import exact
 from zoo.utils.sharded import local, sum_over_ranks
 
 
@@ -25,8 +26,7 @@ def project(matrices: Iterable[tuple[Tensor, int]], skip: Tensor | None = None) 
     pairs = [(matrix, local(matrix.detach()), dim) for matrix, dim in matrices]
     squares = []
     for _, weight, dim in pairs:
-        exact = weight.to(torch.promote_types(weight.dtype, torch.float32))
-        squares.append(exact.square().sum(dim, keepdim=True))  # far faster on a CPU than vector_norm
+        squares.append(exact(weight).square().sum(dim, keepdim=True))  # far faster on a CPU than vector_norm
     sum_over_ranks(squares, [matrix for matrix, _, _ in pairs], [(dim,) for _, _, dim in pairs])
     for (_, weight, _), square in zip(pairs, squares, strict=True):
         factor = square.sqrt_().clamp_min_(1e-12).reciprocal_()

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 from torch.nn import functional as F
@@ -16,6 +15,7 @@ from zoo.init.schemes import Init, virtual_eta
 from zoo.reparam.base import Reparam, tied_lookup_scale
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
 from zoo.utils.errors import ConfigError
+from zoo.utils.exact import exact
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,6 @@ class LowRank(Reparameterisation):
         if self.sphere_dim is not None:
             virtual = F.normalize(virtual, dim=-1)
         return (virtual * self.lookup).to(weight.dtype)
-
-
-def exact(tensor: Tensor) -> Tensor:
-    """A tensor in float32 or better; the matrices of a model may be bfloat16."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 @REPARAMS.register

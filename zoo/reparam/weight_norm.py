@@ -15,6 +15,7 @@ from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_eta, virtual_std
 from zoo.reparam.base import LEAST_VARIANCE, Reparam, require_random_start, tied_lookup_scale
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
+from zoo.utils.exact import exact
 from zoo.utils.sharded import assign, whole
 
 
@@ -58,8 +59,7 @@ class RowNorm(Reparameterisation):
 
 def norm(rows: Tensor) -> Tensor:
     """Return the norms (..., 1) of rows (..., n), in float32; positive, so that a row of zeros stays one."""
-    rows = rows.to(torch.promote_types(rows.dtype, torch.float32))  # bfloat16 if the matrix is stored in it
-    return rows.square().sum(-1, keepdim=True).clamp_min(1e-24).sqrt()
+    return exact(rows).square().sum(-1, keepdim=True).clamp_min(1e-24).sqrt()
 
 
 @REPARAMS.register

@@ -69,12 +69,13 @@ def check_together(path: Path, tokenizer: Tokenizer, vocab_size: int) -> None:
         )
 
 
-def published_ends(path: Path, model: Model) -> frozenset[int]:
+def published_ends(path: Path, model: Model, data: DataConfig | None) -> frozenset[int]:
     """The tokens at which transformers ends a text of an imported model, beside the tokenizer's.
 
     Args:
         path: the path of the model.
         model: the model that was loaded from there.
+        data: the data that zoo has trained the model on, from `data_of`; None: it did not.
 
     Returns:
         The ids that `eos_token_id` lists in generation_config.json, or otherwise in config.json; none for a
@@ -83,7 +84,7 @@ def published_ends(path: Path, model: Model) -> frozenset[int]:
     Raises:
         DataError: Its files name something that is no token.
     """
-    if data_of(path) is not None:
+    if data is not None:
         return frozenset()
     named = (model.published.get(name, {}).get("eos_token_id") for name in ("generation", "config"))
     value = next((value for value in named if value is not None), ())

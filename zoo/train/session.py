@@ -9,7 +9,7 @@ from typing import TextIO
 
 from rich.console import Console
 
-from zoo.config.plugins import copy_sources, sources
+from zoo.config.plugins import copy_sources, options
 from zoo.run.config import dump_config
 from zoo.run.job import Job
 from zoo.run.loggers import Logger
@@ -130,10 +130,9 @@ def _session(
                 raise gone from error
             raise
     if console and (done < job.train.steps or loop.owes_evaluation):
-        plugins = "".join(f" --plugin {shlex.quote(source)}" for source in sources(job.config.plugins))
         console.print(
             f"Stopped{' and saved' if done else ''} at step {done} of {job.train.steps}. "
-            f"Go on with: zoo train {shlex.quote(str(job.folder))} --resume{plugins}"
+            f"Go on with: zoo train {shlex.quote(str(job.folder))} --resume{options(job.config.plugins)}"
         )
     planned = job.train.steps if until is None else min(until, job.train.steps)
     early = done < planned or loop.owes_evaluation
