@@ -30,6 +30,7 @@ from benchmarks.scale.place import THE_STUDY
 from benchmarks.scale.questions import DRIFTING, LADDERS, Claim, Question
 from benchmarks.scale.rates import drifting
 from benchmarks.scale.stability import by_method, largest_stable, stability
+from benchmarks.scale.together import added_up, together
 from zoo.ablate.execute import plan_of_known
 from zoo.ablate.ladder_plan import LadderPlanner
 from zoo.ablate.lines import ADDED, COLUMNS, Lines, config_hash
@@ -328,6 +329,43 @@ def test_the_largest_stable_rate(tmp_path: Path) -> None:
         assert largest == f"{top}{stable[method]:.3g}"
         assert lost == min(fmean(run.loss for run in of_rate) for of_rate in rates.values())
         assert over == f"{top}{stable[method] / best:.3g}"
+
+
+def test_what_two_methods_gain_together(tmp_path: Path) -> None:
+    """The gain of Small alone is in another ladder; the gains of both are .05 to .09 less than the sum."""
+    sizes = [{"model.n_layers": n} for n in (1, 2)]
+    scale = {"sizes": sizes, "budgets": {"steps": [10, 20]}, "seeds": 2, "margin": 1.05}
+    lion = {"optimizer": {"type": "lion", "lr": 1e-3}}
+    axes = {"init": ["he", "small"], "optimizer": {"adamw": {}, "lion": lion}}
+    left_out = {"exclude": [{"init": "small", "optimizer": "adamw"}]}
+    (tmp_path / "alone").mkdir()
+    alone = ladder(tmp_path / "alone", scale=scale, tune=None)
+    both = ladder(tmp_path, axes=axes, scale=scale, tune=None, **left_out)
+    smallest = min(size.params for size in both.ladder)
+    seeds_differ, gain_of_small, gain_of_lion = 0.01, 0.1, 0.2
+    for sweep in (alone, both):
+        written = list(trained(sweep))
+        for row in written:
+            small, fast = "small" in row["variant"], "lion" in row["variant"]
+            lost = 0.05 if float(row["size"]) == smallest else 0.09
+            gain = gain_of_small * small + gain_of_lion * fast - lost * (small and fast)
+            row["loss"] = repr(3 - gain + seeds_differ * int(row["seed"]))
+            if small and fast and row["seed"] == "1" and row["tokens"] == written[0]["tokens"]:
+                row["loss"] = "inf"  # its cell is left out
+        assert sweep.lines is not None
+        write_rows(sweep.lines.file, written)
+    first, second = together(progress(both), progress(alone))
+    for gains in (first, second):
+        assert gains.variant == "init=small,optimizer=lion"
+        assert [gain.mean for gain in gains.alone] == pytest.approx([gain_of_small, gain_of_lion])
+        assert gains.excess.n == 2
+        assert gains.excess.mean == pytest.approx(-0.07)
+        assert gains.both.mean == pytest.approx(0.23)
+    assert second.excess.low == pytest.approx(-0.07 - 12.7062 * 0.02)  # t of one degree of freedom
+    section = added_up(ASKED, progress(both), progress(alone)).sections[-1]
+    assert section.title == "Alone and together"
+    none_yet = ladder(tmp_path / "alone", scale=scale, tune=None, lines=str(tmp_path / "no-run.csv"))
+    assert not list(together(progress(both), progress(none_yet)))
 
 
 def test_points_of_one_size_stand_beside_each_other(tmp_path: Path, rows: list[dict[str, str]]) -> None:

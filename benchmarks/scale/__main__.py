@@ -21,15 +21,21 @@ from benchmarks.scale.rates import drifting
 from benchmarks.scale.stability import stability
 from benchmarks.scale.study import hours, speed_probe, train
 from benchmarks.scale.tiny import write_tiny
+from benchmarks.scale.together import added_up
 from zoo.ablate.progress import progress
 from zoo.utils.errors import ZooError
 
 
 def chapters(place: Place = THE_STUDY) -> Iterator[Chapter]:
     """All questions in the order of the plan."""
+    states = {question.key: progress(place.load(question)) for question in LADDERS}
     for question in LADDERS:
-        read = stability if question.described else fine_tuned if question.fine_tunes else judged
-        yield read(question, progress(place.load(question)))
+        state = states[question.key]
+        if question.alone:
+            yield added_up(question, state, states[question.alone])
+        else:
+            read = stability if question.described else fine_tuned if question.fine_tunes else judged
+            yield read(question, state)
     yield drifting(DRIFTING, place.drift)
 
 

@@ -39,6 +39,8 @@ class Question:
         described: whether the question is a ladder of rates, whose variants get no words.
         fine_tunes: whether the runs begin with a checkpoint, and are scored on the text that the checkpoint
             had learned.
+        alone: the key of the question that has the runs with one of the methods which this question combines;
+            empty: it combines none.
         remark: sentences that a reader of the first results has to know; empty: there are none.
     """
 
@@ -47,6 +49,7 @@ class Question:
     claims: tuple[Claim, ...] = ()
     described: bool = False
     fine_tunes: bool = False
+    alone: str = ""
     remark: str = ""
 
     @property
@@ -158,6 +161,7 @@ LADDERS = (
             for method, start in (("small", "Small"), ("he", "He"), ("wesar", "WeSaR"))
             for optimizer, name in (("amos", "Amos"), ("muon", "Muon"))
         ),
+        alone="q3",
     ),
     Question(
         "q6",
