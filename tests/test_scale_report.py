@@ -192,6 +192,8 @@ def test_every_word_is_that_of_zoo_verdict(
     assert small.word == "faster"
     assert small.here.startswith("1.3")
     assert again.word.split(";")[0] in ("undecided", "equal")
+    doubtful = replace(ASKED, claims=(replace(ASKED.claims[0], caution="its rate is too high"),))
+    assert judged(doubtful, state).rows[0].word == "faster; its rate is too high"
     page = front_page([found])
     assert page.index("| claim |") < page.index("## Questions")
     assert found.sentences[0] in page.split("## What a reader may conclude")[1]

@@ -145,6 +145,8 @@ def _rows(
         word = word_text(verdict)
         if claim.variant in turned:
             word += "; the other way around on the second text"
+        if claim.caution:
+            word += f"; {claim.caution}"
         yield Row(
             claim.text,
             claim.paper,
