@@ -96,8 +96,51 @@ FILES = [
         BASE + "axes:\n  init: [he, smal]",
         r"s.yaml:3: init.type: value 'smal': no such type; did you mean 'small'\? \(in init=smal\)",
     ),
-    (BASE + "axes: {seed: [1, 2]}", r"s.yaml:2: axes.seed: cannot be an axis; it belongs to `seeds`"),
-    (BASE + "axes: {train.runs_dir: [a, b]}", r"axes.train.runs_dir: cannot be an axis; it belongs to `out`"),
+    # what the sweep sets in every run
+    (
+        BASE + "axes: {seed: [1, 2]}",
+        r"s.yaml:2: axes.seed: has no effect: the sweep sets it; expected `seeds`",
+    ),
+    (
+        BASE + "axes: {train.runs_dir: [a, b]}",
+        r"axes.train.runs_dir: has no effect: .*; expected `out` in the",
+    ),
+    (
+        BASE + "axes: {train: [{runs_dir: a, steps: 8}, {runs_dir: b, steps: 9}]}",
+        r"s.yaml:2: axes.train.runs_dir: has no effect",
+    ),
+    (BASE + "zip: [{seed: [1, 2], init: [he, small]}]", r"s.yaml:2: zip.seed: has no effect"),
+    (
+        BASE + "axes:\n  method:\n    a: {init: he}\n    b: {init: small, seed: 3}",
+        r"s.yaml:5: axes.method.b.seed: has no effect: the sweep sets it; expected `seeds`",
+    ),
+    (
+        "base: {extends: gpt-tiny, seed: 7}\n" + INIT,
+        r"s.yaml:1: base.seed: has no effect: the sweep sets it; expected `seeds`",
+    ),
+    (
+        "base: {extends: gpt-tiny, name: x}\n" + INIT,
+        r"s.yaml:1: base.name: has no effect: the sweep sets it; expected `name` in the sweep file",
+    ),
+    (
+        "base: {extends: gpt-tiny, train: {runs_dir: x}}\n" + INIT,
+        r"s.yaml:1: base.train.runs_dir: has no effect: the sweep sets it; expected `out` in the sweep",
+    ),
+    (BASE + INIT + "tune: {grid: {seed: [1, 2]}}", r"s.yaml:3: tune.grid.seed: has no effect"),
+    (
+        RANDOM.replace("optimizer.lr", "seed").replace("RANGE", "{uniform: [1, 2]}"),
+        r"s.yaml:3: tune.random.seed",
+    ),
+    (
+        BASE + INIT + "scale: {sizes: [{model.n_layers: 1, name: a}, {model.n_layers: 2}], "
+        "budgets: {steps: [8, 16]}}",
+        r"s.yaml:3: scale.sizes.name: has no effect",
+    ),
+    ("out: ''\n" + BASE + INIT, r"s.yaml:1: out: value '': empty; expected the path"),
+    (
+        "base: {extends: gpt-tiny, schedule: {warmup: 21}}\n" + INIT,
+        r"s.yaml:1: schedule.warmup 21 is longer than the run of 20 steps",
+    ),
     (BASE + "axes: {optimizer..lr: [1, 2]}", r"'optimizer..lr': expected a key such as optimizer.lr"),
     (
         BASE + "axes: {method: {a: {}, b: small}}",
@@ -253,6 +296,20 @@ OVERRIDES = [
     ),
     ("train.stesp=1", r"override 'train.stesp=1': train.stesp: unknown key; did you mean 'steps'\?"),
     ("train.steps", r"override 'train.steps': expected key=value"),
+    (
+        "seed=3",
+        r"override 'seed=3': seed: has no effect: the sweep sets it; expected `seeds` in the sweep file",
+    ),
+    (
+        "name=x",
+        r"override 'name=x': name: has no effect: the sweep sets it; expected `name` in the sweep file",
+    ),
+    ("train.runs_dir=x", r"override .*: train.runs_dir: has no effect: .*; expected `out` in .*, or --out"),
+    (
+        "train={runs_dir: x}",
+        r"override .*: train.runs_dir: has no effect: .*; expected `out` in .*, or --out",
+    ),
+    ("seeds=[1]", r"override 'seeds=\[1\]': seeds: is a key of the sweep file; expected a key of `base`"),
 ]
 
 

@@ -106,6 +106,15 @@ def test_overrides_go_below_the_axes(tmp_path: Path) -> None:
     assert [c.name for c in sweep.variants] == ["init=he", "init=small"]
 
 
+def test_a_base_that_can_be_trained_alone_keeps_its_seed(tmp_path: Path) -> None:
+    alone = "extends: gpt-tiny\nname: alone\nseed: 7\ntrain: {runs_dir: mine}\n"
+    (tmp_path / "alone.yaml").write_text(alone, encoding="utf-8")
+    for base in ("alone.yaml", "{extends: alone.yaml}"):
+        sweep = load(tmp_path, SMALL.replace("gpt-tiny", base))
+        run = sweep.run(sweep.variants[0], 0, 1)
+        assert (run.seed, run.name) == (1, Planner(load(tmp_path, SMALL)).configs[1].name)
+
+
 def test_an_id_follows_from_what_has_an_effect(tmp_path: Path) -> None:
     config = load_config("gpt-tiny")
     same = ["name=x", "train.runs_dir=y", "train.checkpoint_every=3", "train.keep_last=7"]

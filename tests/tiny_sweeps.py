@@ -8,10 +8,20 @@ from typing import Any
 
 from tiny_runs import reproducible, tiny_fields
 
+from zoo.ablate.estimate import SpeedProbe
 from zoo.ablate.manifest import read_manifest, run_folder
 from zoo.ablate.results import read_results
+from zoo.ablate.sweep import Sweep
 from zoo.ablate.tables import verdict_table
 from zoo.ablate.verdict import judge
+
+
+class FixedSpeed(SpeedProbe):
+    """A speed that nothing is trained for."""
+
+    def seconds(self, sweep: Sweep, what: str) -> float:
+        """Seconds of a step."""
+        return 0.01
 
 
 def base(folder: Path, **train: Any) -> dict[str, Any]:
@@ -20,7 +30,7 @@ def base(folder: Path, **train: Any) -> dict[str, Any]:
     fields = tiny_fields(folder, **{**usual, **train})
     fields["model"] |= {"d_model": 8, "n_layers": 1, "d_mlp": 16}
     fields["data"]["context"] = 8
-    del fields["name"]
+    del fields["name"], fields["train"]["runs_dir"]  # those of a sweep's runs are its own
     return fields
 
 

@@ -152,7 +152,7 @@ class Sweeping(Scenario):
     def prepare(self, place: Path) -> None:
         """Write the sweep."""
         base = fields(place, steps=4)
-        del base["name"]
+        del base["name"], base["train"]["runs_dir"]
         axes = {"init": ["he", "small"]}
         content = {"base": base, "axes": axes, "seeds": [0, 1], "out": str(place / "unused")}
         (place / "tiny.yaml").write_text(json.dumps(content))

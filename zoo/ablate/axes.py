@@ -8,12 +8,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from zoo.ablate.reserved import reserved
 from zoo.config.compose import extend
 from zoo.config.yaml import Located
 from zoo.utils.errors import did_you_mean
-
-RESERVED = {"seed": "`seeds`", "name": "the sweep, which names its runs", "train.runs_dir": "`out`"}
-"""Keys that cannot be an axis, and the key or part that sets them instead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,10 +206,11 @@ def _joint_axes(group: Located, problems: list[str]) -> list[Level]:
 
 def _short_names(key: str, values: Located, problems: list[str], where: str) -> list[str]:
     """The short names of a key's values, which include fields if the types alone are not distinct."""
-    if key in RESERVED:
-        problems.append(f"{values.place}: {where}.{key}: cannot be an axis; it belongs to {RESERVED[key]}")
     if not all(key.split(".")):
         problems.append(f"{values.place}: {where}: '{key}': expected a key such as optimizer.lr")
+    of_values = [reserved(nest(key, value), f"{where}.") for value in values.value]
+    # Of several values each has the problem; the first line says all of it.
+    problems += list(dict.fromkeys(problem for found in of_values for problem in found))[:1]
     plain = [value.plain() for value in values.value]
     names = [short_name(value) for value in plain]
     if len(set(names)) < len(names):
@@ -233,6 +232,7 @@ def _fragments(label: str, named: Located, problems: list[str]) -> list[Level]:
                 "to put on top of the configuration (`extends: NAME` for that of a file)"
             )
         else:
+            problems += reserved(content, f"axes.{label}.{name}.")
             levels.append(Level({label: name}, (extend(content, Path(), problems),), exact=False))
     return levels
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from zoo.ablate.axes import Combination, entries_of, nest
+from zoo.ablate.reserved import reserved
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale_config import Scale, SizeRule
 from zoo.checkpoint.recipe import declare
@@ -49,7 +50,7 @@ def size_changes(base: Located, node: Located, scale: Scale, problems: list[str]
     sizes = node.value["sizes"]
     if isinstance(scale.sizes, SizeRule):
         return _shaped(base, sizes.place, scale.sizes, scale.parameters, problems)
-    return [_change(written) for written in sizes.value]
+    return [_change(written, "scale.sizes.", problems) for written in sizes.value]
 
 
 def other_changes(
@@ -67,16 +68,17 @@ def other_changes(
     """
     entries = entries_of(node, "other_sizes", "sizes", variants, problems, "scale")
     return {
-        variant: [_change(written) for written in entry.value["sizes"].value]
+        variant: [_change(written, "scale.other_sizes.", problems) for written in entry.value["sizes"].value]
         for variant, entry in entries.items()
     }
 
 
-def _change(written: Located) -> Located:
+def _change(written: Located, where: str, problems: list[str]) -> Located:
     """Dotted keys and their values as one mapping."""
     change = Located({}, written.place)
     for key, value in written.value.items():
         change = merge(change, nest(key, value))
+    problems += reserved(change, where)
     return change
 
 
@@ -122,7 +124,7 @@ def _shaped(
     for wanted in rule.params if shapes else ():
         shape = min(shapes, key=lambda shape: abs(math.log(shapes[shape] / wanted)))
         values = {f"model.{field}": Located(value, place) for field, value in zip(SHAPE, shape, strict=True)}
-        changes.append(_change(Located(values, place)))
+        changes.append(_change(Located(values, place), "scale.sizes.", problems))
     return changes
 
 

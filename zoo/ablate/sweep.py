@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, islice
 from pathlib import Path
 
-from zoo.ablate.axes import Combination, combinations, entries_of, select, variant_name
+from zoo.ablate.axes import Combination, combinations, entries_of, nest, select, variant_name
 from zoo.ablate.compiling import choose_compiled, describe
 from zoo.ablate.config import RUNS, SweepConfig, Tune, validate_sweep
 from zoo.ablate.identity import digest, effective_settings, run_id
 from zoo.ablate.ladder import LadderSize, build_ladder, located_points, single_size
 from zoo.ablate.lines import Lines
 from zoo.ablate.outcome import Outcome, read_outcome
+from zoo.ablate.reserved import of_sweep_file, reserved
 from zoo.ablate.scale_config import Scale
 from zoo.ablate.scoring import TaskScoring, TaskSettings
 from zoo.ablate.tokenizers import mixed_tokenizers, tokenizers_of
@@ -156,6 +157,8 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
     _stop_at(problems)
     changes = [parse_overrides([text], problems) for text in overrides]
     for change in changes:
+        problems += reserved(change)
+        problems += of_sweep_file(change, frozenset(SweepConfig.model_fields))
         base = merge(base, change)
     baseline = _baseline(content, chosen, problems)
     points = _points(content, config.tune, chosen, problems)
@@ -294,11 +297,12 @@ def _require_no_compile(place: str, variants: Sequence[SweepVariant]) -> None:
 
 def _stop_at(problems: Sequence[str]) -> None:
     if problems:
-        raise ConfigError("\n".join(problems))
+        raise ConfigError("\n".join(dict.fromkeys(problems)))
 
 
 def _base(base: Located, problems: list[str]) -> Located:
     if isinstance(base.value, dict):
+        problems += reserved(base, "base.")
         return extend(base, Path(), problems)
     if not isinstance(base.value, str):
         problems.append(f"{base.place}: base: value {base.value!r}: expected a name, a path or a mapping")
@@ -308,6 +312,12 @@ def _base(base: Located, problems: list[str]) -> Located:
     except ConfigError as error:
         problems.append(f"{base.place}: base: {error}")
         return base
+
+
+def _reserved_keys(node: Located, where: str) -> Iterator[str]:
+    """Yield a problem for every reserved key among the dotted keys of a mapping."""
+    for key, value in node.value.items():
+        yield from reserved(nest(key, value), where)
 
 
 def _baseline(content: Located, variants: Sequence[Combination], problems: list[str]) -> str:
@@ -335,8 +345,10 @@ def _points(
     if tune_config is None or tune is None:
         return [({},) for _ in variants]
     if tune_config.random is not None:
+        problems += _reserved_keys(tune.value["random"], "tune.random.")
         drawn = located_points(tune_config.random, tune.value["random"].place)
         return [drawn for _ in variants]
+    problems += _reserved_keys(tune.value["grid"], "tune.grid.")
     others = entries_of(tune, "grids", "a grid", variants, problems, "tune")
     grids = [others[v].value["grid"] if v in others else tune.value["grid"] for v in variants]
     return [grid_points({key: node.value for key, node in grid.value.items()}) for grid in grids]
