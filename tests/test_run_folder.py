@@ -91,7 +91,7 @@ def test_a_run_as_the_configuration_of_another_one(runs: Path, tmp_path: Path) -
         train(load_config(copy), folder=RunFolder(copy))
 
 
-@pytest.mark.parametrize("override", ["name=other", "train.runs_dir=elsewhere"])
+@pytest.mark.parametrize("override", ["name=other", "train.runs_dir=there", "train={runs_dir: there}"])
 def test_no_other_place_for_a_run_that_goes_on(
     runs: Path, override: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

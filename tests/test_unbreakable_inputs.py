@@ -115,6 +115,13 @@ def test_a_name_with_a_zero(tmp_path: Path, key: str) -> None:
         tiny(tmp_path, f'{key}="/tmp/a\\0b"')
 
 
+@pytest.mark.parametrize("key", ["train.runs_dir", "data.cache_dir"])
+def test_a_folder_without_a_name(tmp_path: Path, key: str) -> None:
+    """Python reads an empty path as the current folder."""
+    with pytest.raises(ConfigError, match=f"{key}: value '': empty; expected the path"):
+        tiny(tmp_path, f'{key}=""')
+
+
 @pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "a\0b"])
 def test_names_that_no_file_can_have(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="cannot be the name of a file"):

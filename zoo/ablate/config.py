@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
@@ -12,6 +12,7 @@ from zoo.ablate.scale.looks import FIRST_LOOK, MOST_LOOKS
 from zoo.ablate.scale.tuning import equal_steps
 from zoo.ablate.scale_config import Scale
 from zoo.ablate.scoring import TaskSettings
+from zoo.config.inputs import NOT_EMPTY
 from zoo.config.messages import NAME, describe_all
 from zoo.config.registry import Config
 from zoo.config.schema import for_editors
@@ -256,17 +257,17 @@ class SweepConfig(Config):
         description="auto: compile block by block the runs whose shape is trained long enough to earn it "
         "back, see docs/ablations.md; null: as `train.compile` says",
     )
-    lines: str | None = Field(
+    lines: Annotated[str | None, NOT_EMPTY] = Field(
         None,
         description="a CSV that gets a line for every run of a ladder that has ended, and from which the "
         "sweep goes on where run folders are gone; relative to the file that names it",
     )
-    lines_of: tuple[str, ...] = Field(
+    lines_of: tuple[Annotated[str, NOT_EMPTY], ...] = Field(
         (),
         description="the `lines` of other ladders, whose runs with the same settings are taken over instead "
         "of trained again; relative to the file that names them",
     )
-    out: str = Field("sweeps", description="folder of the sweeps and of their runs")
+    out: Annotated[str, NOT_EMPTY] = Field("sweeps", description="folder of the sweeps and of their runs")
 
     @field_validator("metric")
     @classmethod

@@ -180,6 +180,17 @@ Wide = Annotated[
 ]
 
 
+def path(text: str | Path) -> Path:
+    """A path that is typed after an option, which an unset variable of a shell would make empty.
+
+    Raises:
+        typer.BadParameter: The text is empty; Python reads it as the current folder.
+    """
+    if text == "":
+        raise typer.BadParameter("empty; expected a path, or . for the current folder")
+    return Path(text)
+
+
 def named_columns(text: str, example: str) -> dict[str, str]:
     """Parse ``ours=theirs,ours=theirs``; `example` is shown in the message.
 

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zoo.ablate.alpha import ALPHA
-from zoo.commands.app import DIVERGED, INTERRUPTED, Overrides, Wide, command, console, echo, named_columns
+from zoo.commands.app import (
+    DIVERGED,
+    INTERRUPTED,
+    Overrides,
+    Wide,
+    command,
+    console,
+    echo,
+    named_columns,
+    path,
+)
 from zoo.utils.errors import ZooError
 
 if TYPE_CHECKING:
@@ -27,7 +37,12 @@ def sweep(
         int | None, typer.Option(help="The number of runs at a time; default: one per GPU, or one per core.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder of the sweeps; default: the one that the file names.")
+        Path | None,
+        typer.Option(
+            help="The folder of the sweeps; default: the one that the file names.",
+            parser=path,
+            metavar="PATH",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print the cost: runs, tokens, FLOPs and time.")
@@ -38,8 +53,13 @@ def sweep(
     ] = False,
     report: Annotated[
         Path | None,
-        typer.Option(help="When all runs have ended: the folder for the page of `zoo report`."),
+        typer.Option(
+            help="When all runs have ended: the folder for the page of `zoo report`.",
+            parser=path,
+            metavar="PATH",
+        ),
     ] = None,
+    wide: Wide = False,
 ) -> None:
     """Train every variant with several seeds, all tuned alike; the same command resumes the sweep."""
     from zoo.ablate.conclusion import run_sweep
@@ -54,7 +74,9 @@ def sweep(
         raise ZooError("sweep: --dry-run and --workers have no effect with --jobs")
     if report is not None and (jobs or dry_run):
         raise ZooError("sweep: --report has no effect with --dry-run and --jobs")
-    shown = console()
+    if wide and not dry_run:
+        raise ZooError("sweep: --wide has no effect without --dry-run; expected it with `zoo report`")
+    shown = console(wide)
     plan = load_sweep(file, overrides or (), out)
     if dry_run:
         cost = estimate_ladder if plan.ladder else estimate
@@ -88,7 +110,14 @@ def report(
         list[Path], typer.Argument(metavar="SWEEP...|RUN...", help="The folders of sweeps, or run folders.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The folder for report.html, .md, .csv and figures.")
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The folder for report.html, .md, .csv and figures.",
+            parser=path,
+            metavar="PATH",
+        ),
     ] = Path("report"),
     baseline: Annotated[
         str | None,
@@ -166,7 +195,14 @@ def verdict(
     alpha: Annotated[float, typer.Option(help="The allowed probability of any false claim.")] = ALPHA,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The folder for the page, CSV, LaTeX and figures.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The folder for the page, CSV, LaTeX and figures.",
+            parser=path,
+            metavar="PATH",
+        ),
     ] = None,
     aa: Annotated[
         bool, typer.Option("--aa", help="Compare one half of the seeds of the baseline with the other half.")

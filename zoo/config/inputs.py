@@ -13,7 +13,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import BeforeValidator, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from zoo.config.yaml import Located
@@ -30,10 +30,10 @@ class ReadsFiles:
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """The schema of the field, preceded by this check."""
-        return core_schema.no_info_before_validator_function(_check_not_empty, handler(source))
+        return core_schema.no_info_before_validator_function(check_not_empty, handler(source))
 
 
-def _check_not_empty(value: object) -> object:
+def check_not_empty(value: object) -> object:
     """A path, or a list or mapping of paths, none of which is empty.
 
     Raises:
@@ -46,6 +46,9 @@ def _check_not_empty(value: object) -> object:
 
 
 READS_FILES = ReadsFiles()
+
+NOT_EMPTY = BeforeValidator(check_not_empty)
+"""Marks a field of a path that is written, which is relative to the current folder."""
 
 LINE_OF_FILE = re.compile(r"(.+):\d+", re.DOTALL)
 """The place of a value that was read from a file; the place of an override is its quoted text."""

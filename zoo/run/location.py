@@ -36,13 +36,19 @@ def named_run(source: str, overrides: Sequence[str], resume: bool) -> RunFolder 
         run = RunFolder(path.parent)
     if not run.exists:
         return None
-    elsewhere = [text for text in overrides if text.partition("=")[0] in LOCATION]
+    elsewhere = [text for text in overrides if _names_place(text)]
     if elsewhere and resume:
         raise ConfigError(
             f"{run}: {', '.join(elsewhere)} has no effect with --resume: the run goes on in the folder that "
             "was named; to go on elsewhere, copy or move the folder first"
         )
     return None if elsewhere else run
+
+
+def _names_place(override: str) -> bool:
+    """Whether an override has a key of `LOCATION`, alone or within the value of a section."""
+    change = parse_overrides([override], [])  # `load_config` reports what is wrong with it
+    return any(change.find(tuple(key.split(".")))[1] for key in LOCATION)
 
 
 def configured_run(source: str, overrides: Sequence[str]) -> RunFolder | None:

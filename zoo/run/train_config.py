@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from zoo.config.inputs import NOT_EMPTY
 from zoo.config.registry import CLIPS, LOGGERS, Config
 from zoo.optim.clip import ClipConfig, GlobalNorm
 from zoo.run.loggers import LoggerConfig
@@ -195,7 +196,7 @@ class TrainConfig(Config):
     loggers: tuple[Annotated[LoggerConfig, LOGGERS], ...] = Field(
         (), description="loggers that also receive the records of metrics.jsonl, each at most once"
     )
-    runs_dir: Path = Field(
+    runs_dir: Annotated[Path, NOT_EMPTY] = Field(
         Path(RUNS),
         description="where run folders are made; a relative path starts at the working directory, and ~ is "
         "the home folder",

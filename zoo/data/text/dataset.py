@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from zoo.config.inputs import NOT_EMPTY
 from zoo.config.registry import DATASETS, type_of
 from zoo.data.corpora import AnyCorpus, PythonDocsCorpus
 from zoo.data.dataset import Batch, BatchSpec, DataConfig, Dataset, ModelRequirements
@@ -48,7 +49,7 @@ class TextData(DataConfig):
     validation_corpus: AnyCorpus | None = Field(
         default=None, description="a separate corpus for validation, instead of a share of the corpus"
     )
-    cache_dir: Path | None = Field(
+    cache_dir: Annotated[Path | None, NOT_EMPTY] = Field(
         default=None,
         description="where prepared data is kept; a relative path starts at the working directory; null: "
         "$XDG_CACHE_HOME/zoo or ~/.cache/zoo",
