@@ -25,6 +25,10 @@ FILES = [
     ("model:\n  type: gpt\n  d_modle: 8", r"f.yaml:3: model.d_modle: unknown key; did you mean 'd_model'\?"),
     ("model:\n  type: gtp", r"f.yaml:2: model.type: value 'gtp': no such type; did you mean 'gpt'\?"),
     ("init: hee", r"f.yaml:1: init.type: value 'hee': no such type; did you mean 'he'\?"),
+    (
+        "optimizer: {type: adamw, lr: 1, decays: all}",
+        r"f.yaml:1: optimizer: decays: all has no effect without a decay; expected weight_decay as well",
+    ),
     ("schedule: {warmup: 3}", r"f.yaml:1: schedule: no `type`; expected one of constant, cosine"),
     ("optimizer: 3", r"f.yaml:1: optimizer: value 3: expected a `type` \(.*adamw, .*amos.*\) and its fields"),
     ("train: 3", r"f.yaml:1: train: value 3: expected a mapping"),

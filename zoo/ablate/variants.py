@@ -15,6 +15,7 @@ from zoo.run.config import RunConfig, validate
 from zoo.run.first_weights import check_transfer
 from zoo.run.from_checkpoint import inherit
 from zoo.run.job import Job
+from zoo.run.located import located
 from zoo.utils.errors import ConfigError
 
 
@@ -90,6 +91,8 @@ def build_variants(
             effective |= {i for i, change in enumerate(overrides) if not [*_replaced(change, merged)]}
             configs.append(_validate(merged, in_variant))
         complete = tuple(c for c in configs if c is not None)
+        if not in_variant and config.scale is None:
+            in_variant += _schedule_problems(complete)
         if not in_variant:
             in_variant += _transfer_problems(complete[0], merged)
         if not in_variant:
@@ -117,6 +120,16 @@ def _validate(merged: Located, problems: list[str]) -> RunConfig | None:
         of_variant.append(str(error))
     problems += of_variant
     return None if of_variant else config
+
+
+def _schedule_problems(configs: Sequence[RunConfig]) -> Iterator[str]:
+    """Yield the reasons why the schedules of a variant do not fit its runs."""
+    for config in configs:
+        try:
+            with located(config):
+                config.schedule.check(Job.of(config).train.steps)
+        except ConfigError as error:
+            yield str(error)
 
 
 def _transfer_problems(config: RunConfig, merged: Located) -> Iterator[str]:

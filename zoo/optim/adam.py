@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch.optim import Adam, Optimizer
 
 from zoo.config.registry import OPTIMIZERS
@@ -31,6 +31,13 @@ class TwoMoments(OptimizerConfig):
         "matrices", description="what weight decay acts on; all: as in the released code of the Amos paper"
     )
     fused: bool = Field(True, description="torch's fused kernel, which reads memory once")
+
+    @model_validator(mode="after")
+    def _all_of_a_decay(self) -> Self:
+        # A decay of 0 that is written may be one of the values of a sweep.
+        if self.decays == "all" and "weight_decay" not in self.model_fields_set:
+            raise ValueError("decays: all has no effect without a decay; expected weight_decay as well")
+        return self
 
     def build(self, entries: Sequence[Entry]) -> Optimizer:
         """torch's optimizer; matrices and vectors are in different groups."""

@@ -154,6 +154,18 @@ class ScheduleConfig(Config):
         """
         raise NotImplementedError
 
+    def check(self, total_steps: int) -> None:
+        """Check that the schedule fits the length of a run.
+
+        Args:
+            total_steps: The number of steps of the whole run.
+
+        Raises:
+            ConfigError: The warm-up is longer than the run.
+        """
+        if total_steps < max(1, self.warmup):
+            raise ConfigError(f"schedule.warmup {self.warmup} is longer than the run of {total_steps} steps")
+
     def build(self, optimizer: Optimizer, total_steps: int) -> LambdaLR:
         """The schedule as a torch scheduler; its ``step`` is called after each step of the optimizer.
 
@@ -162,10 +174,9 @@ class ScheduleConfig(Config):
             total_steps: The number of steps of the whole run.
 
         Raises:
-            ConfigError: The warm-up is longer than the run.
+            ConfigError: The run is too short, see `check`.
         """
-        if total_steps < max(1, self.warmup):
-            raise ConfigError(f"schedule.warmup {self.warmup} is longer than the run of {total_steps} steps")
+        self.check(total_steps)
         return LambdaLR(optimizer, lambda step: self.factor(step, total_steps))
 
 

@@ -6,8 +6,6 @@ import math
 from typing import Literal
 
 from pydantic import Field
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
 from zoo.config.registry import SCHEDULES
 from zoo.optim.base import ScheduleConfig
@@ -57,8 +55,8 @@ class LinearRestart(ScheduleConfig):
         """1 at the peak, 0 from the end of the run on."""
         return 1 - min(step / length, 1.0)
 
-    def build(self, optimizer: Optimizer, total_steps: int) -> LambdaLR:
-        """The schedule as a torch scheduler, see `ScheduleConfig.build`.
+    def check(self, total_steps: int) -> None:
+        """Check that the schedule fits the length of a run, see `ScheduleConfig.check`.
 
         Raises:
             ConfigError: The run ends before step `after`, or the warm-up ends after it.
@@ -68,7 +66,6 @@ class LinearRestart(ScheduleConfig):
                 f"schedule.after {self.after}: expected at least schedule.warmup {self.warmup} "
                 f"and less than the run's {total_steps} steps"
             )
-        return super().build(optimizer, total_steps)
 
 
 @SCHEDULES.register

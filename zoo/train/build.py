@@ -74,7 +74,9 @@ def build(job: Job, start: Start, world: World) -> Parts:
         ZooError: The data, the sizes or the checkpoint cannot be used.
     """
     t = job.train
-    t.examples_at_once(world.size)  # raises if the batch cannot be divided
+    # What the configuration alone tells is checked before any data is prepared.
+    t.examples_at_once(world.size)
+    job.schedule.check(t.steps)
     if t.storage == "bf16" and world.size > 1:
         raise ConfigError(f"train.storage bf16: not with {world.size} processes; expected fp32")
     c = job.config
