@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import zoo
 from rich.console import Console
-from tiny_sweeps import base, sweep_file
+from tiny_sweeps import FixedSpeed, base, sweep_file
 
 from zoo.ablate.estimate import SpeedProbe, estimate
 from zoo.ablate.execute import execute
@@ -62,6 +62,31 @@ def test_what_is_left_of_a_sweep(tmp_path: Path) -> None:
     lines = shown(estimate(sweep, SpeedProbe(1)))
     assert lines[2][5] == lines[4][5] == "50%"
     assert "that of 2 finished runs" in " ".join(lines[5])
+
+
+def test_finished_runs_that_another_folder_does_not_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = base(tmp_path)
+    shared["data"]["corpus"]["paths"] = ["text.txt"]
+    file = sweep_file(tmp_path, base=shared, seeds=[0])
+
+    def told() -> str:
+        lines = shown(estimate(load_sweep(file), FixedSpeed(1)))
+        return "\n".join(" ".join(line) for line in lines)
+
+    (tmp_path / "elsewhere").mkdir()
+    again = f"tiny: 2 runs that {tmp_path / 'sweeps/tiny/sweep.json'} has as finished will be trained again"
+    monkeypatch.chdir(tmp_path)
+    execute(load_sweep(file), workers=1)
+    assert "trained again" not in told()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert again in told()
+    console = Console(file=StringIO(), width=500)
+    with console.capture() as capture:
+        execute(load_sweep(file), 1, console)
+    assert again in capture.get()
+    assert "trained again" not in told()
 
 
 def run(name: str, status: str, **more: object) -> Run:

@@ -17,13 +17,17 @@ from jsonschema import Draft202012Validator
 from rich.console import Console
 from synthetic_runs import write_sweep
 from tiny_runs import ROOT, environment, tiny_fields
+from tiny_sweeps import FixedSpeed
 
 import zoo as package
 from benchmarks.screens import draw
 from zoo.ablate.conclusion import conclusion
 from zoo.ablate.config import sweep_schema
+from zoo.ablate.estimate import estimate
+from zoo.ablate.ladder_estimate import estimate_ladder
 from zoo.ablate.results import read_results
 from zoo.ablate.scale.presentation import verdict_table
+from zoo.ablate.sweep import load_sweep
 from zoo.ablate.verdict import judge
 from zoo.commands.app import app, console
 from zoo.config.yaml import dump_yaml, read_yaml
@@ -76,6 +80,27 @@ def test_columns_are_left_out_in_the_stated_order() -> None:
     assert widths[28].endswith("left out at 28 columns: c\n")
     assert "left out at 22 columns: b, c" in " ".join(widths[22].split())
     assert all("dddd" in text and "x" * 10 in text for text in widths.values())
+
+
+def test_names_of_settings_are_folded_at_commas() -> None:
+    name = "optimizer.lr=0.001,init=small,reparam=wesar"
+    assert folded(name, 30) == "optimizer.lr=0.001,init=small,\n  reparam=wesar"
+
+
+@pytest.mark.parametrize("ladder", [False, True])
+def test_a_dry_run_cuts_nothing_off(tmp_path: Path, ladder: bool) -> None:
+    scale = "scale: {sizes: [{model.n_layers: 1}, {model.n_layers: 2}], budgets: {steps: [8, 16]}}"
+    optimizers = "[{type: adamw, weight_decay: 0.1, lr: 1}, {type: amos, lr: 1}]"
+    axes = f"axes: {{optimizer: {optimizers}, init: [he, small], model.d_mlp: [8, 9]}}"
+    (tmp_path / "s.yaml").write_text(f"base: gpt-tiny\n{axes}\n{scale if ladder else 'seeds: [0]'}\n")
+    sweep = load_sweep(tmp_path / "s.yaml")
+    text = shown((estimate_ladder if ladder else estimate)(sweep, FixedSpeed(1)), 80)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    words = "".join(text.split())
+    settings = {part for variant in sweep.variants for part in variant.name.split(",")}
+    assert ladder or all(setting in words for setting in settings)
+    assert ("core-hours" if ladder else "timeleft") in words
 
 
 def test_nothing_is_left_out_of_a_wide_terminal() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Group
-from rich.table import Table
 
 from zoo.ablate.added_seeds import stages
 from zoo.ablate.amount import of_variant
 from zoo.ablate.compiling import shape_of
+from zoo.ablate.earlier import replaced_runs
 from zoo.ablate.execute import planner_of
 from zoo.ablate.identity import digest
 from zoo.ablate.outcome import Outcome
@@ -26,6 +26,7 @@ from zoo.ablate.variants import SweepVariant
 from zoo.run.config import plain
 from zoo.run.job import Job
 from zoo.utils.errors import ZooError
+from zoo.utils.fitting import FittingTable
 from zoo.utils.progress import format_duration
 
 PROBE_STEPS = 4
@@ -84,22 +85,24 @@ def estimate(sweep: Sweep, probe: SpeedProbe) -> Group:
         for stage, seeds in stages(sweep).items()
     }
     unit = Job.of(sweep.variants[0].configs[0]).data.unit
-    table = Table(title=f"{sweep.name}: what it costs", title_justify="left", box=None, pad_edge=False)
-    for column in ("variant", "runs", "steps", unit, "FLOPs", "left", "time left"):
-        table.add_column(column, justify="left" if column == "variant" else "right")
-    for variant, cost in zip(sweep.variants, next(iter(costs.values())), strict=True):
-        table.add_row(variant.name, *cost.cells(flops_per_second))
+    numbers = ("runs", "steps", unit, "FLOPs", "left", "time left")
+    rows = [
+        [variant.name, *cost.cells(flops_per_second)]
+        for variant, cost in zip(sweep.variants, next(iter(costs.values())), strict=True)
+    ]
     for stage, every in costs.items():
         total = VariantCost(*map(sum, zip(*every, strict=True)))
         name = f"all: {stage}" if stage else "all"
-        table.add_row(name, *total.cells(probe.workers * flops_per_second), style="bold")
+        rows.append([name, *total.cells(probe.workers * flops_per_second)])
+    title, drop = f"{sweep.name}: what it costs", ("FLOPs", "left", unit, "steps")
     return Group(
-        table,
+        FittingTable(title, ("variant", *numbers), rows, drop, numbers, lines=False, totals=len(costs)),
         f"Time: {source}, in proportion to the FLOPs; of a variant with one worker, of all with "
         f"{probe.workers}. Runs that are both tuned with and compared are counted once."
         + " Variants are those at the first look; seeds are added until every word is decided."
         * (sweep.max_seeds is not None),
         *sweep.notes,
+        *filter(None, [replaced_runs(sweep, planned, outcomes)]),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 
 from zoo.ablate.added_seeds import SeedPlanner
+from zoo.ablate.earlier import replaced_runs
 from zoo.ablate.ladder_plan import LadderPlanner
 from zoo.ablate.live import Display, RunProgress, read_progress
 from zoo.ablate.manifest import Manifest, Run, write_manifest
@@ -78,7 +79,8 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
         compiles = any(Job.of(config).train.compile for config in planner.configs)
         pool = Pool(workers, sweep.out, sweep.folder / ERRORS, compiles, sweep.scoring)
         if console is not None:
-            for note in sweep.notes:
+            runs = settled_plan(sweep, planner, outcomes).runs
+            for note in (*sweep.notes, *filter(None, [replaced_runs(sweep, runs, outcomes)])):
                 console.print(note, highlight=False, markup=False)
         with Interrupt() as interrupt, Display(console, sweep.name, sweep.measure) as display:
             try:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from rich.console import Group
-from rich.table import Table
 from scipy import stats
 
 from zoo.ablate.added_seeds import stages
 from zoo.ablate.alpha import ALPHA
 from zoo.ablate.amount import most_added, of_size
+from zoo.ablate.earlier import replaced_runs
 from zoo.ablate.estimate import PROBE_STEPS, SpeedProbe
 from zoo.ablate.ladder import LadderSize
 from zoo.ablate.ladder_noise import noise_of
@@ -29,6 +29,7 @@ from zoo.ablate.scale.speedup import OVERLAP, SizeSpeedup
 from zoo.ablate.scale.tuning import GAPS
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.trained import known_runs, trained_tokens
+from zoo.utils.fitting import FittingTable
 
 STUDIES = 300
 """Number of simulated studies for each factor."""
@@ -50,24 +51,22 @@ def estimate_ladder(sweep: Sweep, probe: SpeedProbe) -> Group:
     Raises:
         ZooError: A run folder was edited, or the steps cannot be trained.
     """
-    table = Table(title=f"{sweep.name}: what it costs", title_justify="left", box=None, pad_edge=False)
-    for column in ("size", "runs", "tuning", "tokens", "per parameter", "tokens/s", "core-hours", "left"):
-        table.add_column(column, justify="right")
+    columns = ("size", "runs", "tuning", "tokens", "per parameter", "tokens/s", "core-hours", "left")
+    rows: list[list[str]] = []
     outcomes: dict[str, Outcome] = {}
     for stage, of_stage in _stages(sweep).items():
         costs = ladder_costs(of_stage, probe, outcomes)
         for size, cost in zip(of_stage.ladder, costs, strict=True):
             ratios = [f"{budget / size.params:.3g}" for budget in (size.budgets[0], size.budgets[-1])]
-            table.add_row(
-                format_count(size.params) + (f": {stage}" if stage else ""),
-                *cost.cells[:3],
-                "-".join(dict.fromkeys(ratios)),
-                f"{cost.speed:,.0f} ({cost.measured_in})",
-                *cost.cells[3:],
-            )
-    if sweep.max_seeds is None:
+            name = format_count(size.params) + (f": {stage}" if stage else "")
+            speed = f"{cost.speed:,.0f} ({cost.measured_in})"
+            rows.append([name, *cost.cells[:3], "-".join(dict.fromkeys(ratios)), speed, *cost.cells[3:]])
+    totals = 0 if sweep.max_seeds is not None else 1
+    if totals:
         total = total_cost(costs)
-        table.add_row("all", *total.cells[:3], "", "", *total.cells[3:], style="bold")
+        rows.append(["all", *total.cells[:3], "", "", *total.cells[3:]])
+    title, drop = f"{sweep.name}: what it costs", ("per parameter", "tokens/s", "tokens")
+    table = FittingTable(title, columns, rows, drop, columns, lines=False, totals=totals)
     added = most_added(sweep.ladder, sweep.tune)
     note = (
         f"Core-hours: hours of one of {probe.workers} workers, at the speed of finished runs of that size or "
@@ -75,7 +74,8 @@ def estimate_ladder(sweep: Sweep, probe: SpeedProbe) -> Group:
         + f" Points that tuning adds beyond a border are not counted, at most {added} runs." * bool(added)
         + " Of a tuning with halving this is the most it can cost." * bool(sweep.tune and sweep.tune.halving)
     )
-    return Group(table, _shapes(sweep), note, *sweep.notes, *_power(sweep, outcomes))
+    replaced = filter(None, [replaced_runs(sweep, known_runs(sweep, outcomes), outcomes)])
+    return Group(table, _shapes(sweep), note, *sweep.notes, *replaced, *_power(sweep, outcomes))
 
 
 def _stages(sweep: Sweep) -> dict[str, Sweep]:
@@ -89,18 +89,16 @@ def _stages(sweep: Sweep) -> dict[str, Sweep]:
     }
 
 
-def _shapes(sweep: Sweep) -> Table:
+def _shapes(sweep: Sweep) -> FittingTable:
     """The shapes of the baseline's models, with the sizes that were asked for."""
     shapes = [size.shape for size in sweep.ladder]
     keys = dict.fromkeys(key for shape in shapes for key in shape)
-    table = Table(title="Its sizes", title_justify="left", box=None, pad_edge=False)
-    for column in ("size", "parameters", "asked", *keys):
-        table.add_column(column, justify="right")
+    columns, rows = ("size", "parameters", "asked", *keys), []
     for size, shape in zip(sweep.ladder, shapes, strict=True):
         asked = "–" if size.asked is None else format_count(size.asked)
         values = [str(shape.get(key, "–")) for key in keys]
-        table.add_row(format_count(size.params), f"{size.params:,}", asked, *values)
-    return table
+        rows.append([format_count(size.params), f"{size.params:,}", asked, *values])
+    return FittingTable("Its sizes", columns, rows, ("asked",), columns, lines=False)
 
 
 @dataclass(frozen=True)
@@ -250,7 +248,7 @@ def _comparable(size: LadderSize) -> float:
     return math.log(size.budgets[-1] / size.budgets[0]) - OVERLAP
 
 
-def _power(sweep: Sweep, outcomes: dict[str, Outcome]) -> list[Table | str]:
+def _power(sweep: Sweep, outcomes: dict[str, Outcome]) -> list[FittingTable | str]:
     """The shares of simulated studies of this design that detect given factors.
 
     There are none for budgets, or for factors, with which the losses of the two sides would not overlap.
@@ -282,10 +280,9 @@ def _power(sweep: Sweep, outcomes: dict[str, Outcome]) -> list[Table | str]:
     faults = Faults(tuning=gap, trunk=TRUNK if branches else 0.0, noise=(tau, tau))
     tuned = f"rates tuned with an error of {gap:.2g} in ln c" if gap else "rates tuned without error"
     decision = decision_of(sweep)
-    table = Table(title="What it would find", title_justify="left", box=None, pad_edge=False)
     columns = ("true factor", "faster in the middle", "faster at the largest size", "it shrinks")
-    for column in columns + ("seeds",) * bool(decision.seeds):
-        table.add_column(column, justify="right")
+    columns += ("seeds",) * bool(decision.seeds)
+    rows: list[list[str]] = []
     spread = math.log(design.params[-1] / design.params[0])
     worlds = {f"{c:g}": _straight(math.log(c), 0.0, design) for c in FACTORS}
     for c in FACTORS if len(ladder) > 1 else ():
@@ -293,10 +290,10 @@ def _power(sweep: Sweep, outcomes: dict[str, Outcome]) -> list[Table | str]:
     beyond = []
     for name, ln_c in worlds.items():
         if all(abs(ln_c(size.params)) <= _comparable(size) for size in judged):
-            table.add_row(name, *detected_shares(design, faults, decision, ln_c))
+            rows.append([name, *detected_shares(design, faults, decision, ln_c)])
         else:
             beyond.append(name)
-            table.add_row(name, *["–"] * 3)
+            rows.append([name, *["–"] * (len(columns) - 1)])
     where = "on the line" if len(ladder) >= FEWEST_SIZES else "at the largest size alone"
     others = round(ALPHA / decision.share)
     shared = f", the share of each of {others} variants in {ALPHA:g}" if others > 1 else ""
@@ -309,7 +306,7 @@ def _power(sweep: Sweep, outcomes: dict[str, Outcome]) -> list[Table | str]:
         )
     limit = math.exp(min(map(_comparable, judged)))
     return [
-        table,
+        FittingTable("What it would find", columns, rows, right=columns, lines=False),
         f"Shares of {STUDIES} simulated studies, {where}, at the level {decision.share:.3g}{shared}{stops}; "
         f"{tuned}. {noise.text}"
         + (f" Branches of a trunk are taken to correlate by {TRUNK:g}." if branches else ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import fill
@@ -23,8 +24,8 @@ class FittingTable:
     """A table that shows as many columns as fit into the terminal.
 
     If the table is too wide, headings are broken into lines, and the cells of the first column are folded, if
-    possible at dots. If this is not enough, columns without any value are left out, then those of `drop`, in
-    order, and a line under the table names them.
+    possible after commas or at dots. If this is not enough, columns without any value are left out, then
+    those of `drop`, in order, and a line under the table names them.
 
     Attributes:
         title: the heading of the table.
@@ -33,6 +34,7 @@ class FittingTable:
         drop: headings of the columns that may be left out, the least important one first.
         right: headings of the columns that are aligned on the right.
         lines: whether lines are drawn between the columns.
+        totals: the number of rows at the end that are sums, in bold.
     """
 
     title: str
@@ -41,6 +43,7 @@ class FittingTable:
     drop: Sequence[str] = ()
     right: Sequence[str] = ()
     lines: bool = True
+    totals: int = 0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the table, and a line that names the columns left out."""
@@ -94,20 +97,21 @@ class FittingTable:
         for i in kept:
             justify: JustifyMethod = "right" if self.columns[i] in self.right else "left"
             table.add_column(headings[i], justify=justify, overflow="fold", no_wrap=i != 0)
-        for row in self.rows:
-            table.add_row(*(folded(row[i], room) if i == 0 else row[i] for i in kept))
+        for number, row in enumerate(self.rows, 1):
+            cells = (folded(row[i], room) if i == 0 else row[i] for i in kept)
+            table.add_row(*cells, style="bold" if number > len(self.rows) - self.totals else None)
         return table
 
 
 def folded(name: str, width: int) -> str:
-    """A name in lines of at most `width` characters, broken after dots if possible.
+    """A name in lines of at most `width` characters, broken if possible after commas or before dots.
 
-    All lines but the first are indented, to distinguish them from other names.
+    All lines but the first are indented, to distinguish them from other names. A name with commas is one of
+    settings, whose dots may be those of numbers.
     """
     lines: list[str] = []
     line = ""
-    for part in name.split("."):
-        piece = part if line == "" and not lines else f".{part}"
+    for piece in re.split(r"(?<=[, ])" if "," in name else r"(?=\.)", name):
         if len(line) + len(piece) > width and line.strip():
             lines.append(line)
             line = "  "
