@@ -20,7 +20,7 @@ from zoo.ablate.scale.verdict import judge
 from zoo.ablate.sweep import Sweep, load_sweep
 from zoo.commands.cli import main
 from zoo.config.yaml import dump_yaml
-from zoo.utils.errors import ConfigError, DataError
+from zoo.utils.errors import CheckpointError, ConfigError, DataError
 
 
 def ladder(folder: Path, lines: str | None = "lines.csv", **changes: Any) -> Sweep:
@@ -51,6 +51,14 @@ def ladder(folder: Path, lines: str | None = "lines.csv", **changes: Any) -> Swe
 def said(sweep: Sweep) -> Any:
     found = judge_ladder(sweep.folder)
     return json.loads(document(found.verdicts, found.baseline, margin=None, alpha=0.05).model_dump_json())
+
+
+def test_lines_that_cannot_be_written_are_told_before_anything_is_trained(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    sweep = ladder(tmp_path, "file/lines.csv")
+    with pytest.raises(CheckpointError, match=r"file/lines.csv: cannot be written"):
+        execute(sweep, 1)
+    assert not (tmp_path / "sweeps").exists()
 
 
 def test_a_sweep_goes_on_from_its_lines(tmp_path: Path) -> None:

@@ -21,6 +21,20 @@ FILES = [
     (BASE + INIT + "sedes: [1]", r"s.yaml:3: sedes: unknown key; did you mean 'seeds'\?"),
     (BASE + INIT + "seeds: 3", r"s.yaml:3: seeds: value 3: expected a list"),
     (BASE + INIT + "seeds: [0, 0]", r"seeds: expected different numbers of at least 0"),
+    (BASE + INIT + "seeds: []", r"s.yaml:3: seeds: value \[\]: expected at least 1$"),
+    (BASE + INIT + "seeds: [0.5]", r"^[^\n]*s.yaml:3: seeds.0: value 0.5: expected an integer$"),
+    (
+        BASE + INIT + "seeds: [100000000000000000000]",
+        r"seeds: expected different numbers of at least 0 and below",
+    ),
+    (
+        "base: [gpt-tiny]\n" + INIT,
+        r"s.yaml:1: base: value \['gpt-tiny'\]: expected a name, a path",
+    ),
+    (
+        BASE + INIT + "scale: {sizes: [], budgets: {steps: [8, 16]}}",
+        r"scale.sizes: value \[\]: expected a l",
+    ),
     (BASE + INIT + "seeds: [-1]", r"seeds: expected different numbers of at least 0"),
     (BASE + INIT + "name: runs", r"s.yaml:3: name: value 'runs': a sweep cannot be called 'runs'"),
     (

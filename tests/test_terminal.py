@@ -100,7 +100,7 @@ def test_a_dry_run_cuts_nothing_off(tmp_path: Path, ladder: bool) -> None:
     words = "".join(text.split())
     settings = {part for variant in sweep.variants for part in variant.name.split(",")}
     assert ladder or all(setting in words for setting in settings)
-    assert ("core-hours" if ladder else "timeleft") in words
+    assert ("core-hours" if ladder else "100%") in words
 
 
 def test_nothing_is_left_out_of_a_wide_terminal() -> None:

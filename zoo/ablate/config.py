@@ -17,7 +17,7 @@ from zoo.config.messages import NAME, describe_all
 from zoo.config.registry import Config
 from zoo.config.schema import for_editors
 from zoo.config.yaml import Located
-from zoo.run.config import json_schema
+from zoo.run.config import SEEDS, json_schema
 from zoo.utils.measures import MEASURES, find_measure
 from zoo.utils.untyped import Json, JsonObject
 
@@ -308,8 +308,8 @@ class SweepConfig(Config):
         if self.tune is not None:
             _check_tuning(self.tune, self.scale is not None)
         for what, seeds in [("seeds", self.seeds), ("tune.seeds", self.tune.seeds if self.tune else ())]:
-            if min(seeds, default=0) < 0 or len(set(seeds)) < len(seeds):
-                raise ValueError(f"{what}: expected different numbers of at least 0")
+            if not all(0 <= seed < SEEDS for seed in seeds) or len(set(seeds)) < len(seeds):
+                raise ValueError(f"{what}: expected different numbers of at least 0 and below 2^63")
         return self
 
 

@@ -64,13 +64,15 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
     Raises:
         ConfigError: Two runs have the same id, or a run folder was edited.
         DataError: No run can read its data.
-        ZooError: Another sweep is running in the same folder, or the task by whose score runs are compared
-            cannot be used.
+        ZooError: Another sweep is running in the same folder, lines cannot be written, or the task by whose
+            score runs are compared cannot be used.
     """
     sweep = sweep.prepared()
     planner = planner_of(sweep)
     busy = f"{sweep.out}: another `zoo sweep` is at work there; wait for it, or choose another `out`"
     dying = f"{sweep.out}: workers of a sweep that was killed are still at work there; try again soon"
+    if sweep.lines is not None:
+        sweep.lines.require_writable()
     with locked(sweep.out / LOCK, busy):
         with locked(sweep.out / WORKER_LOCK, dying, timeout=60):
             outcomes = {run: sweep.outcome(run) for run in planner.ids}

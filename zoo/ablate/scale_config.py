@@ -138,7 +138,7 @@ class Scale(Config):
             return SizeRule.model_validate(value)
         if isinstance(value, SizeRule):
             return value
-        if isinstance(value, list | tuple) and all(isinstance(keys, dict) for keys in value):
+        if isinstance(value, list | tuple) and value and all(isinstance(keys, dict) for keys in value):
             return tuple(value)
         raise ValueError("expected a list with the keys of each size, or {params: [...], shape: aspect}")
 

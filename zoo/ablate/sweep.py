@@ -305,7 +305,7 @@ def _base(base: Located, problems: list[str]) -> Located:
         problems += reserved(base, "base.")
         return extend(base, Path(), problems)
     if not isinstance(base.value, str):
-        problems.append(f"{base.place}: base: value {base.value!r}: expected a name, a path or a mapping")
+        problems.append(f"{base.place}: base: value {base.plain()!r}: expected a name, a path or a mapping")
         return base
     try:
         return read_config(find_config(base.value, folder_of(base, Path())), problems)
@@ -314,9 +314,9 @@ def _base(base: Located, problems: list[str]) -> Located:
         return base
 
 
-def _reserved_keys(node: Located, where: str) -> Iterator[str]:
-    """Yield a problem for every reserved key among the dotted keys of a mapping."""
-    for key, value in node.value.items():
+def _reserved_keys(values: Mapping[str, Located], where: str) -> Iterator[str]:
+    """Yield a problem for every reserved key among dotted keys."""
+    for key, value in values.items():
         yield from reserved(nest(key, value), where)
 
 
@@ -345,10 +345,12 @@ def _points(
     if tune_config is None or tune is None:
         return [({},) for _ in variants]
     if tune_config.random is not None:
-        problems += _reserved_keys(tune.value["random"], "tune.random.")
+        of_search = tune.value["random"].value
+        drawn_keys = {key: of_search[key] for key in tune_config.random.ranges}
+        problems += _reserved_keys(drawn_keys, "tune.random.")
         drawn = located_points(tune_config.random, tune.value["random"].place)
         return [drawn for _ in variants]
-    problems += _reserved_keys(tune.value["grid"], "tune.grid.")
+    problems += _reserved_keys(tune.value["grid"].value, "tune.grid.")
     others = entries_of(tune, "grids", "a grid", variants, problems, "tune")
     grids = [others[v].value["grid"] if v in others else tune.value["grid"] for v in variants]
     return [grid_points({key: node.value for key, node in grid.value.items()}) for grid in grids]

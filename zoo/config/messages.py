@@ -45,7 +45,11 @@ def describe_all(errors: Iterable[ErrorDetails], root: type[Config], given: Loca
         errors.
     """
     alternatives: dict[str, dict[str, None]] = {}
+    errors = list(errors)
+    wrong = {error["loc"][:-1] for error in errors}
     for error in errors:
+        if error["type"] == "too_short" and error["loc"] in wrong:
+            continue  # pydantic counts without the items that are wrong
         head, _, expected = _describe(error, root, given).partition(EXPECTED)
         alternatives.setdefault(head, {})[expected] = None
     return [
@@ -136,6 +140,8 @@ def _explanation(error: ErrorDetails, path: Path, classes: list[type[Config]], r
     if kind == "string_pattern_mismatch":
         form = PATTERNS.get(context["pattern"], f"a text of the pattern {context['pattern']}")
         return f"value {_display(value)}: expected {form}"
+    if kind == "too_short":
+        return f"value {_display(value)}: expected at least {context['min_length']}"
     message = error["msg"].removeprefix("Value error, ")
     if message.startswith("Input should be "):
         expected = message.removeprefix("Input should be ")

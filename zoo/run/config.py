@@ -56,6 +56,9 @@ from zoo.utils.measures import MEASURES, require_recorded
 from zoo.utils.run_folder import RunFolder
 from zoo.utils.untyped import Json, JsonObject
 
+SEEDS = 2**63
+"""The number of seeds of torch's generators, which begin at 0."""
+
 
 @dataclass(frozen=True, eq=False)
 class Origin:
@@ -82,7 +85,7 @@ class RunConfig(Config):
     )
     description: str | None = Field(None, description="what the run is for, in your words; reports print it")
     seed: int = Field(
-        0, ge=0, lt=2**63, description="seed of the initialisation and of the order of the data"
+        0, ge=0, lt=SEEDS, description="seed of the initialisation and of the order of the data"
     )
     model: Annotated[ModelConfig, MODELS] | None = Field(None, description="architecture")
     checkpoint: CheckpointConfig | None = Field(
