@@ -280,8 +280,8 @@ def _power(sweep: Sweep, outcomes: dict[str, Outcome]) -> list[FittingTable | st
     faults = Faults(tuning=gap, trunk=TRUNK if branches else 0.0, noise=(tau, tau))
     tuned = f"rates tuned with an error of {gap:.2g} in ln c" if gap else "rates tuned without error"
     decision = decision_of(sweep)
-    columns = ("true factor", "faster in the middle", "faster at the largest size", "it shrinks")
-    columns += ("seeds",) * bool(decision.seeds)
+    columns = ["true factor", "faster in the middle", "faster at the largest size", "it shrinks"]
+    columns += ["seeds"] * bool(decision.seeds)
     rows: list[list[str]] = []
     spread = math.log(design.params[-1] / design.params[0])
     worlds = {f"{c:g}": _straight(math.log(c), 0.0, design) for c in FACTORS}
