@@ -9,12 +9,13 @@ import pytest
 import torch
 from command_line import typed
 from pages import sections
-from tiny_runs import TEXT, of_kind, tiny
+from tiny_runs import TEXT, of_kind, tiny, tiny_fields
 from torch import Tensor
 
 from zoo import build_model, load_model, save_model
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.models import GPT, Model
+from zoo.nn.loss import IGNORE_INDEX
 from zoo.nn.norm import unit
 from zoo.run.config import load_config
 from zoo.run.warm.convert import convert
@@ -25,7 +26,8 @@ from zoo.spec import declared
 from zoo.train.run import train
 from zoo.utils.errors import ZooError
 
-SIZES = {"vocab_size": 40, "d_model": 32, "n_layers": 2, "n_heads": 4}
+SIZES: dict[str, Any] = {"vocab_size": 40, "d_model": 32, "n_layers": 2, "n_heads": 4}
+TINY: dict[str, Any] = {"d_model": 16, "n_layers": 2, "n_heads": 2, "d_mlp": 32}
 TOKENS = torch.arange(96).reshape(4, 24) % 40
 
 
@@ -184,6 +186,55 @@ def test_what_cannot_be_expressed(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ZooError) as caught:
         to_ngpt(build_model(**fields), [TOKENS])
     assert message in str(caught.value)
+
+
+OTHERS: list[tuple[dict[str, Any], str, int]] = [
+    ({"type": "bert", "vocab_size": 257}, "mlm", 2),
+    ({"type": "t5", "vocab_size": 357}, "span-corruption", 3),
+    ({"type": "lstm", "streams": 4}, "stream", 2),
+]
+
+
+@pytest.mark.parametrize(("model", "objective", "parts"), OTHERS, ids=[name for _, name, _ in OTHERS])
+def test_a_text_becomes_examples_of_the_training(
+    tmp_path: Path, model: dict[str, Any], objective: str, parts: int
+) -> None:
+    fields = tiny_fields(tmp_path, steps=5)
+    lstm = model["type"] == "lstm"
+    sizes = {"vocab_size": 256, "d_model": 16} if lstm else TINY
+    fields |= {"model": {**sizes, **model}, "data": {**fields["data"], "objective": {"type": objective}}}
+    run = train(load_config(fields)).folder
+    found = text_of(run, load_model(run), tmp_path / "text.txt")
+    assert {len(batch) for batch in found.compared} == {parts}
+    targets = found.compared[0][-1]
+    assert (targets == IGNORE_INDEX).any() == (objective == "mlm")
+    for number, text in enumerate((tmp_path / "text.txt", None)):
+        report = convert(run, tmp_path / f"out{number}", to="wesar", text=text)
+        assert report.before is not None and report.after is not None
+        assert report.before > 1
+        assert report.after == pytest.approx(report.before, abs=1e-4)
+
+
+def test_examples_that_nobody_knows(tmp_path: Path) -> None:
+    """An imported BERT has a mask and a frame of its own."""
+    save_model(build_model("bert", **TINY, vocab_size=257), tmp_path / "bert")
+    reason = (
+        "a model of type 'bert' is trained by mlm, and nothing tells how its examples are made from a text"
+    )
+    with pytest.raises(ZooError, match=reason):
+        convert(tmp_path / "bert", tmp_path / "out", to="wesar", text=tmp_path / "text.txt")
+    assert not (tmp_path / "out").exists()
+    report = convert(tmp_path / "bert", tmp_path / "out", to="wesar")
+    assert f"loss not compared: {tmp_path / 'bert'}: {reason}" in str(report)
+
+
+def test_a_gate_has_no_effect_on_ngpt(tmp_path: Path) -> None:
+    save_model(build_model("ngpt", **SIZES), tmp_path / "ngpt")
+    with pytest.raises(
+        ZooError, match="reparam 'wesar' has no effect on a model of type 'ngpt': of its 16 mat"
+    ):
+        convert(tmp_path / "ngpt", tmp_path / "out", to="wesar")
+    assert not (tmp_path / "out").exists()
 
 
 def test_bad_arguments(run: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from zoo.run.config import load_config
 from zoo.run.factory import merge
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.spec import declared
-from zoo.utils.atomic import write_folder
+from zoo.utils.atomic import require_new, write_folder
 from zoo.utils.errors import CheckpointError, DataError, ZooError, did_you_mean
 from zoo.utils.progress import progress
 from zoo.utils.run_folder import model_folder
@@ -110,6 +110,7 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str | None = None)
         raise ZooError(f"export: no format called '{to}'{did_you_mean(to, ['hf'])}")
     if dtype is not None and dtype not in FLOATING:
         raise ZooError(f"export: no dtype called '{dtype}'{did_you_mean(dtype, FLOATING)}")
+    require_new(out)
     model = load_model(source)
     tokenizer, reason = None, ""
     try:
@@ -174,8 +175,7 @@ def export_model(
         CheckpointError: The model cannot be exported, see `export`.
         ZooError: `out` exists.
     """
-    if out.exists():
-        raise ZooError(f"{out}: is there already; expected the name of a new folder")
+    require_new(out)
     changes = changes_of(model)
     whole = trained_whole(model) if changes else {}
     folded = merge(model).tensors

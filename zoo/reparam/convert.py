@@ -92,11 +92,8 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
         ZooError: The method changes the outputs of a model, a tensor is reparameterised or has a
             fixed factor already, or a matrix is zero.
     """
-    kind = getattr(method, "type", "")
     parameters = list(declared(model))
-    names, _ = method.choose(parameters)
-    if not method.preserves_outputs or not names:
-        raise ZooError(f"split: reparam '{kind}' cannot take over a model's weights; expected another")
+    names = require_split(model, method)
     reparameterised = [p.name for p in parameters if not is_plain(p.module, p.local)]
     if reparameterised:
         more = f" and {len(reparameterised) - 1} more" if len(reparameterised) > 1 else ""
@@ -125,6 +122,31 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
     for p in chosen:
         p.module.reparameterised[p.local].initialise(p.module, p.local)
     return _compare(len(chosen), before, _logits(model))
+
+
+def require_split(model: Model, method: Reparam) -> set[str]:
+    """Refuse a method that `split` cannot give to a model, without any computation.
+
+    Args:
+        model: reparameterised or not.
+        method: the method of reparameterisation.
+
+    Returns:
+        The names of the tensors that the method acts on.
+
+    Raises:
+        ZooError: The method changes the outputs of a model, or has no effect on any of its tensors.
+    """
+    kind = getattr(method, "type", "")
+    names, without_effect = method.choose(list(declared(model)))
+    if not names and without_effect:
+        raise ZooError(
+            f"split: reparam '{kind}' has no effect on a model of type '{model.recipe.model.type}': of its "
+            f"{len(without_effect)} matrices, {method.no_effect_reason}"
+        )
+    if not method.preserves_outputs or not names:
+        raise ZooError(f"split: reparam '{kind}' cannot take over a model's weights; expected another")
+    return names
 
 
 def _logits(model: Model) -> Tensor:

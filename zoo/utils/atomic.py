@@ -182,6 +182,63 @@ def make_folder(folder: Path) -> None:
         flush(path.parent)
 
 
+def require_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be created or written into, before the work whose result goes there.
+
+    Args:
+        folder: the folder, which need not exist; nothing is created.
+
+    Raises:
+        CheckpointError: The folder or one above it is a file, or this user may not write into it.
+    """
+    _require_writable(folder, folder)
+
+
+def require_file(path: Path) -> None:
+    """Refuse a file that cannot be written, before the work whose result goes there.
+
+    Args:
+        path: the file, which need not exist; nothing is created.
+
+    Raises:
+        CheckpointError: It is a folder, or its folder cannot be created or written into.
+    """
+    if path.is_dir():
+        raise CheckpointError(f"{path}: is a folder; expected the name of a file")
+    _require_writable(path, path.parent)
+
+
+def require_new(path: Path, kind: str = "folder") -> None:
+    """Refuse a path at which nothing new can be created, before the work whose result goes there.
+
+    Args:
+        path: the path; nothing is created.
+        kind: what is to be created, for the message.
+
+    Raises:
+        CheckpointError: The path exists, or cannot be created.
+    """
+    if path.exists():
+        raise CheckpointError(f"{path}: is there already; expected the name of a new {kind}")
+    _require_writable(path, path)
+
+
+def _require_writable(path: Path, folder: Path) -> None:
+    """Refuse `path` if nothing can be written into `folder`, or into the lowest one above it that exists."""
+    for place in (folder, *folder.parents):
+        try:
+            place.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be written: {error.strerror}") from error
+        if not place.is_dir():
+            raise CheckpointError(f"{path}: cannot be written: {place} is no folder; expected one")
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise CheckpointError(f"{path}: cannot be written: this user may not write into {place}")
+        return
+
+
 def remove(*paths: Path) -> None:
     """Delete files, links, and folders with their content; missing paths are ignored."""
     for path in paths:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from zoo.config.registry import OBJECTIVES
 from zoo.data.dataset import Batch, BatchSpec
@@ -28,6 +29,10 @@ class Stream(Objective):
     predicts_every_token: ClassVar[bool] = True
 
     type: Literal["stream"] = "stream"
+
+    def examples(self, windows: Tensor, seed: int, first: int, vocab_size: int) -> Batch:
+        """Inputs and the tokens that follow them, of windows by themselves: (n, context) int64."""
+        return inputs_and_targets(windows)
 
     def train_batch(self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int) -> Batch:
         """Inputs and the tokens that follow them, (examples, context) int64.

@@ -7,17 +7,20 @@ from pathlib import Path
 
 from zoo.checkpoint.model import load_model, save_model
 from zoo.models import Model
+from zoo.reparam import WeSaR
+from zoo.reparam.convert import require_split
 from zoo.run.conversion import merge, split
 from zoo.run.trained import bring_tokenizer
 from zoo.run.warm.ngpt import check_source, to_ngpt
 from zoo.run.warm.text import Text, text_of
-from zoo.utils.atomic import write_folder
+from zoo.utils.atomic import require_new, write_folder
 from zoo.utils.errors import ZooError, did_you_mean
 
 TOLERANCE = 1e-3
 """Largest difference of a logit, relative to the largest one, that rounding makes in an exact conversion."""
 
 TARGETS = ("wesar", "ngpt")
+WESAR = WeSaR()
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,11 @@ class WarmStart:
     Attributes:
         folder: the folder that was written.
         to: "wesar" or "ngpt".
-        before: loss of the source on the text in nats per token; None: there was no text.
+        before: loss of the source on the text in nats per target; None: it was not measured.
         after: loss of the converted model.
         logits: largest relative difference of a logit; None if the conversion is approximate.
         tokenizer: how the tokenizer was copied, in words.
+        unmeasured: why there are no losses; "": there are.
     """
 
     folder: Path
@@ -39,6 +43,7 @@ class WarmStart:
     after: float | None
     logits: float | None
     tokenizer: str
+    unmeasured: str = ""
 
     @property
     def difference(self) -> float | None:
@@ -51,7 +56,7 @@ class WarmStart:
         if self.logits is not None:
             lines.append(f"largest difference of a logit, relative to the largest: {self.logits:.1e}")
         if self.difference is None:
-            lines.append("loss not compared: no text (--text FILE)")
+            lines.append(f"loss not compared: {self.unmeasured}")
         else:
             lines.append(f"loss {self.before:.4f} -> {self.after:.4f} nats per token: {self.difference:+.2g}")
         return "\n".join(lines)
@@ -71,22 +76,23 @@ def convert(source: Path, out: Path, *, to: str, text: Path | None = None) -> Wa
         The folder, and the losses before and after.
 
     Raises:
-        ZooError: The target is unknown, `out` exists, there is no text for nGPT, or the source cannot be
-            converted; nothing is written.
+        ZooError: The target is unknown, `out` exists or cannot be written, there is no text for nGPT, `text`
+            is no input of the model, or the source cannot be converted; nothing is written.
     """
     if to not in TARGETS:
         raise ZooError(f"convert: no target called '{to}'{did_you_mean(to, TARGETS)}")
-    if out.exists():
-        raise ZooError(f"{out}: is there already; expected the name of a new folder")
+    require_new(out)
     model = load_model(source)
     if to == "ngpt":
         check_source(model)
-    given = _text(source, model, text, needed=to == "ngpt")
+    else:
+        require_split(model, WESAR)
+    given, unmeasured = _text(source, model, text, needed=to == "ngpt")
     merge(model)
     before = given.loss(model) if given else None
     logits = None
     if to == "wesar":
-        made, done = model, split(model)
+        made, done = model, split(model, WESAR)
         logits = done.max_difference / done.max_logit
         if not logits <= TOLERANCE:
             raise ZooError(
@@ -106,14 +112,14 @@ def convert(source: Path, out: Path, *, to: str, text: Path | None = None) -> Wa
         tokenizer = bring_tokenizer(source, folder)
 
     write_folder(out, fill)  # atomically: an incomplete folder would prevent a second attempt
-    return WarmStart(out, to, before, after, logits, tokenizer)
+    return WarmStart(out, to, before, after, logits, tokenizer, unmeasured)
 
 
-def _text(source: Path, model: Model, file: Path | None, *, needed: bool) -> Text | None:
-    """The text; None if there is none and it is needed only to compare losses."""
+def _text(source: Path, model: Model, file: Path | None, *, needed: bool) -> tuple[Text | None, str]:
+    """The text, or None and the reason if there is none and it is needed only to compare losses."""
     try:
-        return text_of(source, model, file)
-    except ZooError:
+        return text_of(source, model, file), ""
+    except ZooError as error:
         if needed or file is not None:
             raise
-        return None
+        return None, str(error)
