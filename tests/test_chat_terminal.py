@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from io import StringIO
+from typing import cast
 
 import pytest
 from tiny_runs import environment
+
+from zoo.commands.chat import converse
+from zoo.evaluation.text_generator import TextGenerator
+from zoo.sampling import Sampling
+from zoo.utils.errors import ZooError
 
 pty = pytest.importorskip("pty")
 
@@ -104,3 +111,16 @@ def test_a_conversation() -> None:
     left_out = "(the context is full: questions left out at the beginning: 1)"
     assert screen.count(left_out) == 2 and f"{left_out}\n<4: two, <4: >" in screen
     assert screen.endswith("> \n")
+
+
+def test_an_answer_that_has_no_room_is_told_before_the_first_question(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full:
+        def has_room(self, messages: object, max_new_tokens: int) -> bool:
+            return False
+
+    monkeypatch.setattr(sys, "stdin", StringIO(""))
+    with pytest.raises(ZooError, match="--max-new-tokens 10: the model's context has no room"):
+        converse(cast(TextGenerator, Full()), [], 10, Sampling())
+    assert capsys.readouterr().out == ""

@@ -169,6 +169,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"top_p": 1.5}, "top_p is 1.5; expected more than 0 and at most 1"),
     ({"temperature": 0.0, "top_k": 3}, "top_k has no effect at temperature 0"),
     ({"temperature": 0.0, "top_p": 0.5}, "top_p has no effect at temperature 0"),
+    ({"temperature": 0.0, "seed": 0}, "seed has no effect at temperature 0"),
 ]
 
 

@@ -35,9 +35,15 @@ def converse(
         stop: strings before which an answer ends.
 
     Raises:
-        ZooError: A question cannot be answered, and the input is no terminal.
+        ZooError: The model has no template, or its context no room for an answer; or a question cannot be
+            answered, and the input is no terminal.
         KeyboardInterrupt: Ctrl-C was pressed outside of an answer.
     """
+    if not generator.has_room([*opening, Message("user", "a")], max_new_tokens):
+        raise ZooError(
+            f"generate: --max-new-tokens {max_new_tokens}: the model's context has no room for a question "
+            "and such an answer; expected fewer"
+        )
     at_terminal = sys.stdin.isatty()
     if at_terminal:
         with suppress(ImportError):

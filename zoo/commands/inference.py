@@ -63,12 +63,12 @@ def generate(
         bool, typer.Option("--cuda-graph", help="Have a GPU replay the step of a token as a CUDA graph.")
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
-    seed: Annotated[int, typer.Option(help="The seed of the sampling.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="The seed of the sampling; default: 0.")] = None,
 ) -> None:
     """Continue or answer a prompt with a trained model; the text is also written to RUN/sample.txt."""
     from zoo.commands.chat import converse
     from zoo.data.instructions.files import Message
-    from zoo.evaluation.text_generator import TextGenerator, keep_sample
+    from zoo.evaluation.text_generator import TextGenerator, keep_sample, require_settings
     from zoo.sampling import Sampling
 
     if text is not None and prompt is not None:
@@ -79,10 +79,11 @@ def generate(
     if num_return != 1 and (stream or chat):
         raise ZooError("generate: --num-return has no effect with --stream or --chat")
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
+    stops = stop or ()
+    require_settings(max_new_tokens, sampling, stops, num_return)
     show = partial(echo, nl=False) if stream else None
     generator = TextGenerator(run, device, compile, cuda_graph, dtype)
     opening = [] if system is None else [Message("system", system)]
-    stops = stop or ()
     if chat:
         converse(generator, opening, max_new_tokens, sampling, stops)
         return
@@ -140,13 +141,16 @@ def classify(
         raise ZooError("classify: --pair has no effect without --text")
     if columns is not None and text is not None:
         raise ZooError("classify: --columns has no effect with --text")
+    names = None if columns is None else named_columns(columns, "text=sentence,label=gold")
+    if names and "label" in names and score is None:
+        raise ZooError("classify: --columns label has no effect with --file, whose labels are not read")
     if as_json and score is None:
         raise ZooError("classify: --json has no effect without --score")
     if which is not None and not re.fullmatch(r"last|best(-[\w-]+)?", which):
         raise ZooError(f"classify: --which {which}: expected best or last, or best-NAME of a validation file")
     classifier = TextClassifier.load(run, which, device)
-    if columns is not None:
-        classifier = classifier.with_columns(named_columns(columns, "text=sentence,label=gold"))
+    if names is not None:
+        classifier = classifier.with_columns(names)
     if score is not None:
         scores = classifier.score(score)
         if as_json:

@@ -215,7 +215,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
                         [prompts[i] for i in batch],
                         # With one seed for all, a question that is asked twice would get the same answer
                         # twice.
-                        replace(settings, sampling=replace(settings.sampling, seed=number)),
+                        replace(settings, sampling=settings.sampling.with_seed(number)),
                         self.evaluated.end_ids,
                     )
                     for i, text in zip(batch, generated, strict=True):

@@ -18,11 +18,29 @@ from zoo.models import LanguageModel, Model
 from zoo.run.limits import require_memory
 from zoo.run.trained import check_together, data_of, published_ends, tokenizer_of
 from zoo.sampling import Sampling, TextStreamer, steps
+from zoo.sampling.captured import CUDAGraphs
+from zoo.sampling.settings import require_new_tokens
+from zoo.sampling.text import require_stops
 from zoo.utils.atomic import warned, write_text
 from zoo.utils.device import find_device
 from zoo.utils.errors import DataError, ZooError
 from zoo.utils.files import check_text
 from zoo.utils.run_folder import RunFolder
+
+
+def require_settings(
+    max_new_tokens: int, sampling: Sampling, stop: Sequence[str] = (), count: int = 1
+) -> None:
+    """Refuse settings with which no model writes a text, see `TextGenerator.complete`.
+
+    Raises:
+        ZooError: A number is below 1, a stop string is empty, or there are several texts at temperature 0.
+    """
+    require_new_tokens(max_new_tokens)
+    require_stops(stop)
+    if count < 1 or (count > 1 and sampling.temperature == 0):
+        expected = "at least 1" if count < 1 else "1, as temperature 0 always writes the same text"
+        raise ZooError(f"generate: {count} texts; expected {expected}")
 
 
 class TextGenerator:
@@ -37,7 +55,7 @@ class TextGenerator:
 
     Raises:
         ZooError: There is no model, it was not trained on text, its tokenizer is missing or has other tokens,
-            or the device or the dtype does not exist.
+            or the device or the dtype does not exist, or the device cannot capture a step.
     """
 
     def __init__(
@@ -48,7 +66,10 @@ class TextGenerator:
         cuda_graph: bool = False,
         dtype: str = "float32",
     ) -> None:
-        self._model = load_model(path, device=find_device(device), dtype=dtype)
+        place = find_device(device)
+        if cuda_graph:
+            CUDAGraphs.require(place)  # before the model is loaded
+        self._model = load_model(path, device=place, dtype=dtype)
         data = data_of(path)
         self._prompting, self._tokenizer = _prompting(path, self._model, data), tokenizer_of(path)
         self._compile, self._cuda_graph = compile, cuda_graph
@@ -156,9 +177,7 @@ class TextGenerator:
         show: Callable[[str], object] | None,
     ) -> list[str]:
         """Generate `count` texts after the same tokens."""
-        if count < 1 or (count > 1 and sampling.temperature == 0):
-            expected = "at least 1" if count < 1 else "1, as temperature 0 always writes the same text"
-            raise ZooError(f"generate: {count} texts; expected {expected}")
+        require_settings(max_new_tokens, sampling, stop, count)
         check_ids(ids, self._tokenizer, self._model.recipe.model.vocab_size)
         self._require_memory(count, len(ids), max_new_tokens)
         start = ids if prompting.continues_prompt else ()

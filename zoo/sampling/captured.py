@@ -46,9 +46,18 @@ class CUDAGraphs:
         Raises:
             ZooError: The device is no CUDA GPU.
         """
+        self.require(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch does not annotate it
+
+    @staticmethod
+    def require(device: torch.device) -> None:
+        """Refuse a device whose steps cannot be captured.
+
+        Raises:
+            ZooError: The device is no CUDA GPU.
+        """
         if device.type != "cuda":
             raise ZooError(f"generate: cuda_graph has no effect on {device.type}; expected a model on a GPU")
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch does not annotate it
 
     def warm_up(self, step: Callable[[], Tensor]) -> Tensor:
         """Take a step on the stream of the capture, as torch's documentation requires."""

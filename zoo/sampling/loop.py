@@ -17,7 +17,7 @@ from zoo.sampling.draw import sample
 from zoo.sampling.fixed import CAPACITY_MULTIPLE, fixed
 from zoo.sampling.payoff import step_count
 from zoo.sampling.repetition import Repetition
-from zoo.sampling.settings import Sampling
+from zoo.sampling.settings import Sampling, require_new_tokens
 from zoo.utils.errors import DataError, ZooError
 
 
@@ -30,7 +30,7 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     repetition_penalty: float | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     eos_id: int | Collection[int] | None = None,
     start_id: int | None = None,
     mask: Tensor | None = None,
@@ -50,7 +50,7 @@ def generate(
         top_p: total probability of the most probable tokens to draw from; None: all tokens.
         repetition_penalty: above 1, tokens that are in the text already become less probable, see `Sampling`;
             None: no penalty.
-        seed: seed of the random numbers; equal seeds give equal tokens on equal devices.
+        seed: seed of the random numbers; equal seeds give equal tokens on equal devices. None: 0.
         eos_id: the token, or the tokens, that end a text. A text that has ended is padded with the token that
             has ended it, and generation stops when all texts have ended.
         start_id: the token that every target of an encoder-decoder starts with.
@@ -115,14 +115,13 @@ def steps(
     """
     if prompt.dim() != 2 or not prompt.numel():
         raise DataError(f"prompt: expected (batch, time) with at least one token, got {tuple(prompt.shape)}")
-    if max_new_tokens < 1:
-        raise ZooError(f"generate: max_new_tokens is {max_new_tokens}; expected at least 1")
+    require_new_tokens(max_new_tokens)
     if not isinstance(model, LanguageModel):
         raise ZooError(f"generate: {type(model).__name__} does not continue text; expected a decoder")
     check_token_ids(prompt, model.config.vocab_size)
     device = next(model.parameters()).device
     graphs = CUDAGraphs(device) if cuda_graph else None
-    generator = torch.Generator(device).manual_seed(sampling.seed)
+    generator = torch.Generator(device).manual_seed(sampling.seed or 0)
     prompt, mask = prompt.to(device), None if mask is None else mask.to(device)
     penalise = None if sampling.repetition_penalty is None else Repetition(sampling.repetition_penalty)
     continued = prompt.shape[1] - 1 if start_id is None else 0  # the last token is not read

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 
@@ -22,7 +23,7 @@ class Sampling:
         top_p: total probability of the most probable tokens to draw from; None: all tokens.
         repetition_penalty: above 1, tokens that are in the text already, including the prompt of a decoder,
             become less probable (Keskar et al. 2019, arXiv:1909.05858, section 4.1); None: no penalty.
-        seed: seed of the random numbers; equal seeds give equal tokens on equal devices.
+        seed: seed of the random numbers; equal seeds give equal tokens on equal devices. None: 0.
 
     Raises:
         ZooError: A setting is out of range or has no effect.
@@ -32,12 +33,15 @@ class Sampling:
     top_k: int | None = None
     top_p: float | None = None
     repetition_penalty: float | None = None
-    seed: int = 0
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         penalty, greedy = self.repetition_penalty, self.temperature == 0
         rules = [
-            (0 <= self.seed < 2**63, f"seed is {self.seed}; expected 0 or more, and less than 2^63"),
+            (
+                self.seed is None or 0 <= self.seed < 2**63,
+                f"seed is {self.seed}; expected 0 or more, and less than 2^63",
+            ),
             (self.temperature >= 0, f"temperature is {self.temperature}; expected 0 or more"),
             (self.top_k is None or self.top_k >= 1, f"top_k is {self.top_k}; expected at least 1"),
             (
@@ -58,9 +62,23 @@ class Sampling:
                     not greedy or value is None,
                     f"{name} has no effect at temperature 0, which takes the likeliest token",
                 )
-                for name, value in (("top_k", self.top_k), ("top_p", self.top_p))
+                for name, value in (("top_k", self.top_k), ("top_p", self.top_p), ("seed", self.seed))
             ),
         ]
         for holds, problem in rules:
             if not holds:
                 raise ZooError(f"generate: {problem}")
+
+    def with_seed(self, seed: int) -> Self:
+        """The same settings with another seed, which has no effect at temperature 0."""
+        return self if self.temperature == 0 else replace(self, seed=seed)
+
+
+def require_new_tokens(max_new_tokens: int) -> None:
+    """Refuse a text without any new token.
+
+    Raises:
+        ZooError: The number is below 1.
+    """
+    if max_new_tokens < 1:
+        raise ZooError(f"generate: max_new_tokens is {max_new_tokens}; expected at least 1")

@@ -10,6 +10,16 @@ UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """The character to which tokenizers decode bytes that do not, or do not yet, form a character."""
 
 
+def require_stops(stop: Sequence[str]) -> None:
+    """Refuse a stop string without a character.
+
+    Raises:
+        ZooError: A stop string is empty.
+    """
+    if "" in stop:
+        raise ZooError("generate: stop is ''; expected at least one character")
+
+
 class TextStreamer:
     """Decodes tokens that arrive one by one.
 
@@ -33,8 +43,7 @@ class TextStreamer:
         Raises:
             ZooError: A stop string is empty.
         """
-        if "" in stop:
-            raise ZooError("generate: stop is ''; expected at least one character")
+        require_stops(stop)
         self.stopped = False
         self._decode, self._stop = decode, tuple(stop)
         self._ids = list(prompt)
