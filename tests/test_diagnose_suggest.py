@@ -43,14 +43,24 @@ def test_of_a_run(tmp_path: Path) -> None:
     assert reading.variable in large
 
 
-def test_of_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two runs, the second at what the first one found; the schedule is the whole run's; nothing is left."""
+def test_of_a_config(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs, the second at what the first one found; the schedule is the whole run's; nothing is left.
+
+    The steps of both are shown while they are taken.
+    """
+    monkeypatch.setattr("zoo.utils.progress.SECONDS_PER_LINE", 0.0)
     before = {path.name for path in tmp_path.iterdir()}
     source = config(tmp_path)
     with pytest.raises(SystemExit) as done:
         main(["suggest-lr", source, AMOS, "--steps", "100"])
     assert not done.value.code
-    told = capsys.readouterr().out
+    told, progress = capsys.readouterr()
+    for number in (1, 2):
+        assert f"suggest-lr: run {number} of 2: 50%" in progress
+        assert f"suggest-lr: run {number} of 2: 100%" in progress
+    assert "Go on with" not in progress
     first, second = re.findall(r"trained at xi = ([\d.e-]+): the ratio is ([\d.e-]+)", told)
     assert first[0] == "0.02"
     assert second[0] == first[1]
@@ -83,7 +93,7 @@ def test_a_run_that_is_stopped_suggests_nothing(
 ) -> None:
     configs = []
 
-    def stopped(config: Any, until: int) -> RunResult:
+    def stopped(config: Any, until: int, task: str) -> RunResult:
         configs.append(config)
         return RunResult(tmp_path, step, 150, None, None, True, evaluated)
 

@@ -115,12 +115,17 @@ def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int | None = N
             f"suggest-lr: {steps} steps; expected {WINDOW}, one measurement, to {job.train.steps} "
             "(train.steps)"
         )
-    first = _train_and_measure(source, overrides, job.optimizer.lr, steps)
-    return Suggestion([first, _train_and_measure(source, overrides, first.lowest, steps)])
+    task = "suggest-lr: run {} of 2"
+    first = _train_and_measure(source, overrides, job.optimizer.lr, steps, task.format(1))
+    return Suggestion([first, _train_and_measure(source, overrides, first.lowest, steps, task.format(2))])
 
 
-def _train_and_measure(source: str, overrides: Sequence[str], lr: float, steps: int) -> RatioMeasurement:
+def _train_and_measure(
+    source: str, overrides: Sequence[str], lr: float, steps: int, task: str
+) -> RatioMeasurement:
     """Train the first steps of a run at a rate, in a temporary folder and without loggers.
+
+    The progress is shown under the name `task`.
 
     Raises:
         ZooError: The run was stopped, for instance by Ctrl-C, before its last step.
@@ -136,7 +141,7 @@ def _train_and_measure(source: str, overrides: Sequence[str], lr: float, steps: 
             "train.loggers": "[]",
         }
         config = load_config(source, [*overrides, *(f"{key}={value}" for key, value in changes.items())])
-        result = train(config, until=steps)
+        result = train(config, until=steps, task=task)
         if result.step < steps or not result.evaluated:
             raise ZooError(f"suggest-lr: stopped at step {result.step} of {steps}; nothing is suggested")
         return _read_ratios(result.folder, config)

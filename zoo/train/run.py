@@ -61,6 +61,7 @@ def train(
     *,
     folder: RunFolder | None = None,
     records: TextIO | None = None,
+    task: str | None = None,
 ) -> RunResult:
     """Train a model as configured, alone or as one of torchrun's processes.
 
@@ -77,6 +78,8 @@ def train(
         folder: the run folder; None: ``<train.runs_dir>/<name>``.
         records: an additional stream for the records of metrics.jsonl, one line of JSON each; progress is not
             shown then. None: there is none.
+        task: the name under which `zoo.utils.progress` shows how many of the steps up to `until` are done,
+            for a run that is a part of another task, without a console; None: it is not shown.
 
     Returns:
         The step that was reached, and the validation losses.
@@ -106,7 +109,7 @@ def train(
         ranks.on_main(partial(_settle, job, claim) if finished else claim)
         start = choose_start(job, resume)  # another process may have started or continued the run meanwhile
         if not start.is_finished(job.train.steps):
-            return _result(job, run_session(job, start, ranks, claim, own_console, until, records))
+            return _result(job, run_session(job, start, ranks, claim, own_console, until, records, task))
         if own_console:
             own_console.print(_nothing_to_do(job, start.step))
         return _result(job, Ended(start.step))

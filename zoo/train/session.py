@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -28,6 +29,7 @@ from zoo.train.source_checkpoint import report_loading
 from zoo.train.spikecontrol import Rollback, SpikeControl, go_back
 from zoo.train.start import Start
 from zoo.utils.errors import DivergenceError
+from zoo.utils.progress import ignore, progress
 from zoo.utils.run_folder import RunFolder
 
 
@@ -54,6 +56,7 @@ def run_session(
     console: Console | None,
     until: int | None = None,
     records: TextIO | None = None,
+    task: str | None = None,
 ) -> Ended:
     """Train from `start` to the end of the run, or until the session is interrupted.
 
@@ -66,6 +69,7 @@ def run_session(
         until: stop after this step as if interrupted there; None: do all steps.
         records: an additional stream on which the main rank writes the records of metrics.jsonl instead of
             progress; None: there is none.
+        task: the name of the task whose progress `zoo.utils.progress` shows; None: it is not shown.
 
     Returns:
         The end of the session, whose last step is in a checkpoint.
@@ -79,7 +83,7 @@ def run_session(
     interrupt = Interrupt(world.size > 1, job.train.stop_signal)
     while True:
         try:
-            return _session(job, start, world, claim, console, until, records, interrupt)
+            return _session(job, start, world, claim, console, until, records, interrupt, task)
         except Rollback as rollback:
             start = go_back(rollback, job.folder, world)
             if console:
@@ -95,6 +99,7 @@ def _session(
     until: int | None,
     records: TextIO | None,
     interrupt: Interrupt,
+    task: str | None,
 ) -> Ended:
     """`run_session` until the first rollback.
 
@@ -110,13 +115,15 @@ def _session(
     world.on_main(lambda: _begin(job, start, world, claim, parts, console))
     bar = console if console and console.is_interactive and records is None else None
     shown = _shown(job, start, console, records, parts, interrupt) if bar is None else None
+    planned = job.train.steps if until is None else min(until, job.train.steps)
     with (
         interrupt,  # until the last checkpoint is written
         Checkpoints(
             job.folder, world, job.train.keep_last, dataset.fingerprint, parts.measure
         ) as checkpoints,
         MetricsLog(job.folder if world.is_main else None, start, job, shown) as log,
-        TrainingBar(bar, job.folder.name, start.step, job.train.steps, dataset.unit) as drawn,
+        nullcontext(ignore) if task is None else progress(task, planned - start.step) as advance,
+        TrainingBar(bar, job.folder.name, start.step, job.train.steps, dataset.unit, advance) as drawn,
         Prefetcher(parts.dataset, world.device) as batches,
     ):
         loop = TrainingLoop(job, parts, batches, world, log, drawn, checkpoints, diagnosis, spikes, start)
@@ -134,7 +141,6 @@ def _session(
             f"Stopped{' and saved' if done else ''} at step {done} of {job.train.steps}. "
             f"Go on with: zoo train {shlex.quote(str(job.folder))} --resume{options(job.config.plugins)}"
         )
-    planned = job.train.steps if until is None else min(until, job.train.steps)
     early = done < planned or loop.owes_evaluation
     return Ended(done, early and not interrupt.by_hand, not loop.owes_evaluation)
 
