@@ -223,6 +223,14 @@ def test_task_files(run: Path, folder: Path, tmp_path: Path, before: str, after:
     assert not out.exists()
 
 
+def test_more_examples_than_there_are(run: Path, folder: Path, tmp_path: Path) -> None:
+    """Of quiz, whose examples are its four questions, a question has the three others."""
+    message = "--num-fewshot is 4, but task 'quiz' has 3 examples for a question; expected at most 3"
+    with pytest.raises(ZooError, match=message):
+        tasks(run, ["quiz"], task_path=folder, num_fewshot=4, device="cpu", out=tmp_path / "out.json")
+    assert not (tmp_path / "out.json").exists()
+
+
 COMMANDS = [
     ("", "expected either --perplexity FILE... or --tasks NAMES"),
     ("--tasks quiz --perplexity book.txt", "expected either --perplexity FILE... or --tasks NAMES"),

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from command_line import zoo
@@ -31,7 +32,12 @@ from zoo.ablate.sweep import load_sweep
 from zoo.ablate.verdict import judge
 from zoo.commands.app import app, console
 from zoo.config.yaml import dump_yaml, read_yaml
+from zoo.evaluation.perplexity_report import PerplexityReport
+from zoo.evaluation.score import Score
+from zoo.evaluation.task_report import TaskReport, TaskScore
 from zoo.run.explanation import COLUMNS, LEFT_OUT, explain
+from zoo.run.train_config import Recompute
+from zoo.train.forecast import Activations, Forecast
 from zoo.utils.errors import ZooError
 from zoo.utils.fitting import FittingTable, folded
 from zoo.utils.lock import locked
@@ -101,6 +107,50 @@ def test_a_dry_run_cuts_nothing_off(tmp_path: Path, ladder: bool) -> None:
     settings = {part for variant in sweep.variants for part in variant.name.split(",")}
     assert ladder or all(setting in words for setting in settings)
     assert ("core-hours" if ladder else "100%") in words
+
+
+def test_tables_of_eval_at_80_columns() -> None:
+    name = "corpora/a.long.name.of.a.file.that.no.narrow.table.has.room.for.txt"
+    score = Score(name, 1024, 512, tokens=12_345_678, words=2_345_678, utf8_bytes=45_678_901, nats=3.4e7)
+    perplexities = PerplexityReport("runs/x", 1024, True, [score])
+    task = TaskScore(
+        "a_task_whose_name_is_as_long_as_they_are",
+        "exact_match",
+        "flexible-extract",
+        0.1234,
+        0.0123,
+        True,
+        5,
+        1000,
+        "1",
+    )
+    tasks = TaskReport("runs/x", 1024, None, "0.4", False, None, [task])
+    for report, kept, dropped in (
+        (perplexities, (name, "15.71", "1,024"), "stride"),
+        (tasks, (task.task, "exact_match (flexible-extract) ↑", "0.1234"), "examples, questions"),
+    ):
+        text = shown(report.table(), 80)
+        assert max(map(len, text.splitlines())) <= 80
+        assert "…" not in text
+        body = "".join(text.split())
+        assert all("".join(part.split()) in body for part in kept[1:])
+        assert f"left out at 80 columns: {dropped}" in text
+        assert "left out" not in shown(report.table(), 200)
+        assert kept[0] in shown(report.table(), 200)
+
+
+def test_the_forecast_at_80_columns() -> None:
+    ways = [
+        Activations(way, 123_456_789_012, 12_345_678_901, 234_567_890_123, 10**17, True)
+        for way in get_args(Recompute)
+    ]
+    cost = Forecast(8, 1, 4, 2, 10**10, 10**10, 10**10, 10**9, ways, [], "none", False, [])
+    for width in (70, 80):
+        text = shown(cost.table(), width)
+        assert "…" not in text
+        assert max(map(len, text.splitlines()[-8:])) <= width
+        assert all(way in text for way in get_args(Recompute))
+        assert "(configured)" in text
 
 
 def test_nothing_is_left_out_of_a_wide_terminal() -> None:
@@ -240,7 +290,16 @@ def test_consoles_of_other_encodings(encoding: str, monkeypatch: pytest.MonkeyPa
 
 def test_a_prompt_that_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "tiny.yaml"
-    file.write_text(dump_yaml(tiny_fields(tmp_path, steps=6)), encoding="utf-8")
+    talk = tmp_path / "talk.jsonl"
+    talk.write_text('{"prompt": "over", "response": "13 lazy dogs"}\n' * 20, encoding="utf-8")
+    data = {
+        "type": "instructions",
+        "train": str(talk),
+        "validation": str(talk),
+        "template": "plain",
+        "tokenizer": "byte",
+    }
+    file.write_text(dump_yaml({**tiny_fields(tmp_path, steps=6), "data": data}), encoding="utf-8")
     zoo("train", file, "--quiet")
     run = tmp_path / "runs/tiny"
     for arguments in (["a\udcff"], ["a", "--system", "\udcff"]):

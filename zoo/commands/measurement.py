@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import command, console, echo
+from zoo.commands.app import Wide, command, console, echo
 from zoo.utils.errors import ZooError
 from zoo.utils.untyped import Kwargs
 
@@ -59,6 +59,7 @@ def eval_(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    wide: Wide = False,
 ) -> None:
     """Measure the perplexity of texts, per token, word and byte, or the scores of tasks."""
     from zoo.evaluation import perplexity_report as texts
@@ -66,6 +67,8 @@ def eval_(
 
     if (perplexity is None) == (tasks is None):
         raise ZooError("eval: expected either --perplexity FILE... or --tasks NAMES")
+    if wide and as_json:
+        raise ZooError("eval: --wide has no effect with --json")
     try:
         lengths = [int(word) for word in contexts.split(",")] if contexts else []
     except ValueError as error:
@@ -88,7 +91,7 @@ def eval_(
         if as_json:
             echo(report.to_json(), nl=False)
         else:
-            console().print(report.table())
+            console(wide).print(report.table())
 
     common: Kwargs = {
         "batch_size": batch_size,

@@ -11,19 +11,24 @@ from typing import BinaryIO
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
-from rich.table import Table
+from rich.console import Group
+from rich.text import Text
 
 from zoo.evaluation.evaluated_model import load_evaluated_model
 from zoo.evaluation.perplexity import choose_windows, evaluate, read
 from zoo.evaluation.score import Score, total
-from zoo.utils.atomic import warned, write_file, write_text
+from zoo.utils.atomic import require_file, warned, write_file, write_text
 from zoo.utils.device import find_device
 from zoo.utils.errors import ZooError
+from zoo.utils.fitting import FittingTable
 from zoo.utils.plotting import INK, SOFT, colour, dress
 from zoo.utils.progress import progress
 from zoo.utils.run_folder import RunFolder
 from zoo.utils.untyped import JsonObject
 
+NUMBERS = ("context", "stride", "tokens", "per token", "per word", "per byte", "bits per byte")
+LEFT_OUT = ("stride", "tokens", "per byte")
+"""The columns that a narrow terminal does not show, the least important one first."""
 WIDE = 10
 """The ratio of the largest to the smallest perplexity above which the plot has a logarithmic axis."""
 
@@ -54,8 +59,8 @@ class PerplexityReport:
         plain: JsonObject = vars(self) | {"scores": [score.plain() for score in self.scores]}
         return json.dumps(plain, indent=2) + "\n"
 
-    def table(self) -> Table:
-        """The report as a table for the terminal."""
+    def table(self) -> Group:
+        """The report as a table for the terminal, and the notes on it."""
         notes = [
             f"{file}: lines end with \\r\\n, and the \\r is scored as well; a model that was trained on "
             "\\n does not expect it."
@@ -63,16 +68,14 @@ class PerplexityReport:
         ]
         if not self.lossless:
             notes.append("The tokenizer does not keep the whole text: figures per word and byte are too low.")
-        table = Table(box=None, caption="\n".join(notes) or None, caption_justify="left")
-        table.add_column("file", style="cyan", overflow="fold")
-        for title in ("context", "stride", "tokens", "per token", "per word", "per byte", "bits per byte"):
-            table.add_column(title, justify="right")
+        rows = []
         for s in self.scores:
             window = ("all", "–") if s.context is None else (f"{s.context:,}", f"{s.stride:,}")
             perplexities = (s.token_perplexity, s.word_perplexity, s.byte_perplexity)
             figures = (_figure(value) for value in perplexities)
-            table.add_row(s.file, *window, f"{s.tokens:,}", *figures, f"{s.bits_per_byte:.4f}")
-        return table
+            rows.append([s.file, *window, f"{s.tokens:,}", *figures, f"{s.bits_per_byte:.4f}"])
+        table = FittingTable("", ("file", *NUMBERS), rows, LEFT_OUT, NUMBERS, lines=False)
+        return Group(table, *map(Text, notes))
 
     def draw(self, file: BinaryIO) -> None:
         """Plot the perplexity per token over the context, as in appendix A.7 of the nGPT paper.
@@ -143,6 +146,10 @@ def perplexity(
         out = (RunFolder(path) if RunFolder(path).exists else RunFolder(Path())).perplexity
     if out.suffix != ".json":
         raise ZooError(f"eval: {out}: expected a name that ends in .json")
+    if is_named:
+        require_file(out)
+        if len(contexts) > 1:
+            require_file(_plot_of(out))
     evaluated = load_evaluated_model(path, tokenizer, find_device(device))
     by_line = evaluated.lines if lines is None else lines
     windows = choose_windows(evaluated, contexts, stride, batch_size)
@@ -178,8 +185,13 @@ def _write(report: PerplexityReport, out: Path, plot: bool) -> list[Path]:
         with partial.open("wb") as file:
             report.draw(file)
 
-    write_file(out.with_suffix(".png"), draw)
-    return [out, out.with_suffix(".png")]
+    write_file(_plot_of(out), draw)
+    return [out, _plot_of(out)]
+
+
+def _plot_of(out: Path) -> Path:
+    """The path of the plot beside the JSON file."""
+    return out.with_suffix(".png")
 
 
 def _figure(value: float | None) -> str:

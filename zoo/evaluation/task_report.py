@@ -11,14 +11,19 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from rich.table import Table
+from rich.console import Group
+from rich.text import Text
 
-from zoo.utils.atomic import warned, write_text
+from zoo.utils.atomic import require_file, warned, write_text
 from zoo.utils.errors import ZooError
 from zoo.utils.extras import install
+from zoo.utils.fitting import FittingTable
 from zoo.utils.run_folder import RunFolder
 from zoo.utils.untyped import Json, JsonObject
 
+COLUMNS = ("task", "examples", "questions", "metric", "value", "± stderr")
+LEFT_OUT = ("examples", "questions")
+"""The columns that a narrow terminal does not show, the least important one first."""
 RESAMPLES = 1000
 """Number of bootstrap resamples for standard errors that have no formula."""
 
@@ -77,20 +82,18 @@ class TaskReport:
         plain: JsonObject = vars(self) | {"scores": [vars(score) for score in self.scores]}
         return json.dumps(plain, indent=2) + "\n"
 
-    def table(self) -> Table:
-        """The report as a table for the terminal."""
-        caption = None if self.limit is None else f"Only the first {self.limit} of each task: for trying out."
-        table = Table(box=None, caption=caption, caption_justify="left")
-        table.add_column("task", style="cyan", overflow="fold")
-        for title in ("examples", "questions", "metric", "value", "± stderr"):
-            table.add_column(title, justify="left" if title == "metric" else "right")
+    def table(self) -> Group:
+        """The report as a table for the terminal, and a note on it."""
+        rows = []
         for s in self.scores:
             counts = ("–" if n is None else f"{n:,}" for n in (s.fewshot, s.documents))
             arrow = {True: " ↑", False: " ↓", None: ""}[s.higher_is_better]
             filtered = "" if s.filter == "none" else f" ({s.filter})"
             figures = (_figure(n) for n in (s.value, s.stderr))
-            table.add_row(s.task, *counts, f"{s.metric}{filtered}{arrow}", *figures)
-        return table
+            rows.append([s.task, *counts, f"{s.metric}{filtered}{arrow}", *figures])
+        table = FittingTable("", COLUMNS, rows, LEFT_OUT, [*LEFT_OUT, *COLUMNS[-2:]], lines=False)
+        notes = [] if self.limit is None else [f"Only the first {self.limit} of each task: for trying out."]
+        return Group(table, *map(Text, notes))
 
 
 def tasks(
@@ -153,6 +156,8 @@ def tasks(
         out = (RunFolder(path) if RunFolder(path).exists else RunFolder(Path())).tasks
     if out.suffix != ".json":
         raise ZooError(f"eval: {out}: expected a name that ends in .json")
+    if is_named:
+        require_file(out)
     from lm_eval.evaluator import evaluate
 
     from zoo.evaluation.harness import UNLIMITED, ZooLM

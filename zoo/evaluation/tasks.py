@@ -40,7 +40,7 @@ def load_tasks(
 
     Raises:
         DataError: The data of a task is not on this machine, or a task file has a mistake.
-        ZooError: A name is unknown, or `fewshot` has no effect on a task.
+        ZooError: A name is unknown, or `fewshot` has no effect on a task or is more than its examples.
     """
     manager = _manager(names, folder)
     loaded: LoadedTasks = {"tasks": {}, "groups": {}}
@@ -132,7 +132,7 @@ def _unknown(name: str, catalogue: Catalogue, local: TaskManager | None, folder:
 
 
 def _prepare(name: str, task: HarnessTask, fewshot: int | None) -> None:
-    """Check the metrics of a task, and set the number of its solved examples."""
+    """Check the metrics of a task, and check and set the number of its solved examples."""
     metrics = getattr(task, "_metric_fn_list", {})
     for metric, function in metrics.items():
         if function is None and task.config.process_results is None:
@@ -143,7 +143,20 @@ def _prepare(name: str, task: HarnessTask, fewshot: int | None) -> None:
         raise ZooError(
             f"eval: --num-fewshot has no effect on task '{name}', which sets num_fewshot: 0 itself"
         )
-    task.set_config(key="num_fewshot", value=(fixed or 0) if fewshot is None else fewshot)
+    count = (fixed or 0) if fewshot is None else fewshot
+    sampler = getattr(task, "sampler", None)
+    if count and sampler is not None:
+        # A question that is an example itself is not put in front of itself.
+        among = task.fewshot_cfg.split == task.config.test_split
+        examples = len(sampler.fewshot_docs())
+        most = examples - among
+        if examples and count > most:
+            place = f"num_fewshot is {count}" if fewshot is None else f"--num-fewshot is {count}"
+            raise ZooError(
+                f"eval: {place}, but task '{name}' has {most} examples for a question; expected at most "
+                f"{most}"
+            )
+    task.set_config(key="num_fewshot", value=count)
     task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
 
 

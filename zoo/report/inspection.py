@@ -15,6 +15,7 @@ from zoo.report.page import draw_images, html_page, write_files
 from zoo.report.section import Section
 from zoo.report.training_figures import training_images
 from zoo.run.config import load_config
+from zoo.utils.atomic import require_folder
 from zoo.utils.run_folder import RunFolder
 
 
@@ -36,14 +37,18 @@ def inspect(
         The files that were written: the page, the numbers, then the pictures.
 
     Raises:
-        ZooError: There is no model at `path`, or the text cannot be read or is no input of the model.
+        ZooError: There is no model at `path`, the text cannot be read or is no input of the model, or `out`
+            cannot be written into; nothing is measured then.
     """
+    run = RunFolder(path)
+    if out is None:
+        out = (run if run.exists else RunFolder(Path())).inspection
+    require_folder(out)
     model = load_model(path, device=device).eval()
     if text is None:
         inputs, examples = validation_examples(model, path)
     else:
         inputs, examples = text_examples(model, path, text), f"on {text.name}"
-    run = RunFolder(path)
     overrides = load_config(run.config).eta_overrides if run.exists else ()
     findings = measure_model(model, None if inputs is None else [t.to(device) for t in inputs], overrides)
     images = [*model_images(findings), *(training_images(path) if run.exists else [])]
@@ -52,7 +57,7 @@ def inspect(
     lead = [f"{type(model).__name__}, {len(model.fsdp_units)} layers; attention {examples}."]
     numbers = {"model": str(path), "attention": examples, **findings.to_json()}
     return write_files(
-        (run if run.exists else RunFolder(Path())).inspection if out is None else out,
+        out,
         {
             "inspect.html": html_page(path.name or str(path), lead, sections, {}, pngs),
             "inspect.json": json.dumps(numbers, indent=1) + "\n",

@@ -15,7 +15,6 @@ from typing import Any, get_args
 
 import torch
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -35,6 +34,7 @@ from zoo.train.precision import autocast
 from zoo.train.recompute import recompute
 from zoo.utils.accelerators import Accelerator
 from zoo.utils.dispatch import dispatched_alone
+from zoo.utils.fitting import FittingTable
 from zoo.utils.printable import readable_bytes
 
 BFLOAT16 = 2
@@ -164,18 +164,19 @@ class Forecast:
                 for exchange in self.exchanges
             ),
         ]
-        table = Table(header_style="bold", pad_edge=False)
-        for title in ("recompute", "activations", "temporary", "peak", "TFLOP in a step", "fits"):
-            table.add_column(title, justify="left" if title == "recompute" else "right")
-        for way in self.activations:
-            table.add_row(
+        rows = [
+            [
                 way.recompute + (" (configured)" if way.recompute == self.configured else ""),
                 readable_bytes(way.kept),
                 readable_bytes(way.temporary),
                 readable_bytes(way.peak),
                 f"{way.flops / 1e12:,.4g}",
                 "" if way.fits is None else "yes" if way.fits else "no",
-            )
+            ]
+            for way in self.activations
+        ]
+        numbers = ("activations", "temporary", "peak", "TFLOP in a step", "fits")
+        table = FittingTable("", ("recompute", *numbers), rows, right=numbers)
         return Group(Text("\n".join(lines)), table)
 
 
