@@ -62,9 +62,15 @@ def theirs(path: Path, text: str, pair: str | None = None) -> list[float]:
 
 
 @pytest.mark.parametrize("family", ["Bert", "Qwen2"])
-def test_probabilities_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+def test_probabilities_are_those_of_transformers(
+    family: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     hub = folder(tmp_path / "hub", family)
     zoo("import", hub, tmp_path / "own")
+    assert "with its tokenizer: huggingface" in capsys.readouterr().out
+    zoo("import", hub, tmp_path / "file.safetensors")
+    told = f"without its tokenizer, for which a file has no room; a folder has: {tmp_path / 'file'}"
+    assert told in capsys.readouterr().out.splitlines()
     pairs = [None, "a lazy dog", None]
     expected = [theirs(hub, text, pair) for text, pair in zip(TEXTS, pairs, strict=True)]
     for path in (hub, tmp_path / "own"):

@@ -156,6 +156,7 @@ def is_of_the_authors(file: Path) -> bool:
         return "transformer.wte.weight" in opened.keys()  # noqa: SIM118  (not a dict)
 
 
+FILE = "foreign.safetensors"
 BAD = [
     (["explain", "ngpt-tinny"], r"error: no config called 'ngpt-tinny'; did you mean 'ngpt-tiny'?"),
     (
@@ -189,6 +190,44 @@ BAD = [
         ["import", "foreign.safetensors", "x", "--format", "ngpt-reference", "--n-heads", "4"],
         "foreign.safetensors",
     ),
+    (
+        ["import", "foreign.safetensors", "x"],
+        "foreign.safetensors: is a file; expected its --format (ngpt-reference), or a folder",
+    ),
+    (["generate", "nowhere", "--chat", "--temperature", "-1"], "temperature is -1.0; expected 0 or more"),
+    (["generate", "nowhere", "--chat", "--max-new-tokens", "0"], "max_new_tokens is 0; expected at least 1"),
+    (["generate", "nowhere", "--chat", "--stop", ""], "stop is ''; expected at least one character"),
+    (["generate", "nowhere", "--chat", "--cuda-graph", "--device", "cpu"], "cuda_graph has no effect on cpu"),
+    (["generate", "nowhere", "--prompt", "x", "--num-return", "0"], "0 texts; expected at least 1"),
+    (
+        ["generate", "nowhere", "--prompt", "x", "--temperature", "0", "--seed", "0"],
+        "seed has no effect at temperature 0",
+    ),
+    (
+        ["classify", "nowhere", "--file", "x.tsv", "--columns", "text=a,label=b"],
+        "--columns label has no effect with --file",
+    ),
+    (["coord-check", "gpt-tiny", "--out", FILE], f"{FILE}: cannot be written: {FILE} is no folder"),
+    (["inspect", "nowhere", "--out", f"{FILE}/x"], f"{FILE}/x: cannot be written: {FILE} is no folder"),
+    (["report", "nowhere", "--out", FILE], f"{FILE}: cannot be written: {FILE} is no folder"),
+    (["verdict", "x.csv", "--baseline", "a", "--out", FILE], f"{FILE} is no folder; expected one"),
+    (["export", "nowhere", f"{FILE}/x"], f"{FILE}/x: cannot be written: {FILE} is no folder"),
+    (
+        ["convert", "nowhere", f"{FILE}/x", "--to", "wesar"],
+        f"{FILE}/x: cannot be written: {FILE} is no folder",
+    ),
+    (["import", "nowhere", f"{FILE}/x"], f"{FILE}/x: cannot be written: {FILE} is no folder"),
+    (
+        ["eval", "nowhere", "--perplexity", "x.txt", "--out", "folder.json"],
+        "folder.json: is a folder; expected the name of a file",
+    ),
+    (
+        ["eval", "nowhere", "--perplexity", "x.txt", "--contexts", "8,16", "--out", "plot.json"],
+        "plot.png: is a folder; expected the name of a file",
+    ),
+    (["eval", "nowhere", "--perplexity", "x.txt", "--out", f"{FILE}/x.json"], f"{FILE} is no folder"),
+    (["eval", "nowhere", "--tasks", "quiz", "--out", "folder.json"], "folder.json: is a folder"),
+    (["eval", "nowhere", "--perplexity", "x.txt", "--json", "--wide"], "--wide has no effect with --json"),
     (["explain"], "Missing argument 'CONFIG'"),
     (["trian"], "No such command 'trian'"),
 ]
@@ -198,7 +237,9 @@ BAD = [
     ("arguments", "message"), BAD, ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else ""
 )
 def test_mistakes_get_one_message_and_status_2(zoo: Run, arguments: list[str], message: str) -> None:
-    save_file({"x": torch.zeros(1)}, "foreign.safetensors")
+    save_file({"x": torch.zeros(1)}, FILE)
+    for folder in ("folder.json", "plot.png"):
+        Path(folder).mkdir()
     status, _, err = zoo(*arguments)
     assert status == 2
     assert message in " ".join(err.split())

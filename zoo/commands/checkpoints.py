@@ -37,6 +37,7 @@ def import_(
     ] = False,
 ) -> None:
     """Convert a checkpoint of another library to one of zoo."""
+    from zoo.checkpoint.formats import FILE_FORMATS
     from zoo.checkpoint.model import SUFFIX, load_model, save_model
     from zoo.data.classification.class_names import write_labels
     from zoo.data.tokenizers.saved import has_tokenizer
@@ -45,13 +46,17 @@ def import_(
     from zoo.hub.classifier import label_names
     from zoo.hub.folder import load_folder
     from zoo.run.trained import bring_tokenizer
-    from zoo.utils.atomic import write_folder
+    from zoo.utils.atomic import require_new, write_folder
     from zoo.utils.errors import ZooError
     from zoo.utils.run_folder import CheckpointFolder
 
-    if out.exists():
-        raise ZooError(f"{out}: is there already; expected the name of a new file or folder")
+    require_new(out, "file or folder")
     adapter = (source / ADAPTER_CONFIG).is_file()
+    if format is None and source.is_file():
+        raise ZooError(
+            f"{source}: is a file; expected its --format ({', '.join(FILE_FORMATS)}), or a folder as on the "
+            "Hugging Face hub. A file of zoo needs no import"
+        )
     for option, given in (("--base", base is not None), ("--fold", fold)):
         if given and not adapter:
             raise ZooError(f"{source}: {option} is for an adapter, a folder with {ADAPTER_CONFIG}")
@@ -64,8 +69,11 @@ def import_(
     else:
         model, report = load_folder(source, allow=allow or ())
         echo(report)
+    owner = base if base and not has_tokenizer(source) else source
     if out.suffix == SUFFIX:
         echo(f"wrote {save_model(model, out)}")
+        if format is None and has_tokenizer(owner):
+            echo(f"without its tokenizer, for which a file has no room; a folder has: {out.with_suffix('')}")
         return
     tokenizer = ""
 
@@ -73,7 +81,7 @@ def import_(
         nonlocal tokenizer
         save_model(model, folder)
         if format is None:
-            tokenizer = bring_tokenizer(base if base and not has_tokenizer(source) else source, folder)
+            tokenizer = bring_tokenizer(owner, folder)
             if getattr(model.recipe.model, "classes", None) and "config" in model.published:
                 write_labels(folder, label_names(model.published["config"]))
 

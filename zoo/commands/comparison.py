@@ -159,7 +159,9 @@ def _judged(
     from zoo.ablate.results import is_sweep
     from zoo.report.ladder import write_ladder
     from zoo.report.report import report, report_sweeps
+    from zoo.utils.atomic import require_folder
 
+    require_folder(out)
     if len(runs) == 1 and is_ladder(runs[0]):
         ladder = judge_ladder(runs[0], baseline, alpha, metric)
         page = write_ladder(
@@ -272,6 +274,7 @@ def verdict(
     from zoo.ablate.scale.sources import LoggerExport, read_table
     from zoo.ablate.scale.tuned import halved
     from zoo.ablate.scale.verdict import alarms, judge
+    from zoo.utils.atomic import require_folder
 
     if wide and as_json:
         raise ZooError("verdict: --wide has no effect with --json")
@@ -283,6 +286,8 @@ def verdict(
     names = None if columns is None else named_columns(columns, example)
     sizes = () if declared_sizes is None else parse_counts(declared_sizes, "--declared-sizes")
     looks = Looks(max_seeds, sizes, anytime)
+    if out is not None:
+        require_folder(out)
     missing: list[str] = []
     title, description = runs[0].stem if len(runs) == 1 else f"{len(runs)} runs", None
     if is_ladder(runs[0]):

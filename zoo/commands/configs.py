@@ -131,6 +131,7 @@ def coord_check(
     from zoo.report.coordinates import coordinate_table, verdict_of, write_coordinates
     from zoo.run.config import load_config
     from zoo.run.located import located
+    from zoo.utils.atomic import require_folder
 
     if widths is not None and depths is not None:
         raise ZooError("coord-check: --widths and --depths: expected one of them, an axis at a time")
@@ -139,6 +140,8 @@ def coord_check(
         sizes = [int(word) for word in given.split(",")]
     except ValueError as error:
         raise ZooError(f"coord-check: --{axis.name}s '{given}': expected numbers, e.g. 2,4,8") from error
+    if out is not None:
+        require_folder(out)
     screen, run = console(), load_config(config, overrides or ())
     with located(run), screen.status("coord-check") as status:
         check = check_coordinates(run, sizes, axis, steps=steps, seeds=seeds, lr=lr, progress=status.update)
