@@ -228,6 +228,10 @@ BAD = [
     (["eval", "nowhere", "--perplexity", "x.txt", "--out", f"{FILE}/x.json"], f"{FILE} is no folder"),
     (["eval", "nowhere", "--tasks", "quiz", "--out", "folder.json"], "folder.json: is a folder"),
     (["eval", "nowhere", "--perplexity", "x.txt", "--json", "--wide"], "--wide has no effect with --json"),
+    (["eval", "nowhere", "--perplexity", "x.txt", "--out", "/proc/x.json"], "cannot be written into /"),
+    (["eval", "nowhere", "--perplexity", "x.txt", "--out", ""], "empty; expected a path"),
+    (["inspect", "nowhere", "--out", ""], "empty; expected a path"),
+    (["coord-check", "gpt-tiny", "--out", ""], "empty; expected a path"),
     (["explain"], "Missing argument 'CONFIG'"),
     (["trian"], "No such command 'trian'"),
 ]

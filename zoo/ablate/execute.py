@@ -23,6 +23,7 @@ from zoo.run.config import RunConfig
 from zoo.run.job import Job
 from zoo.run.located import located
 from zoo.train.interrupt import Interrupt
+from zoo.utils.atomic import require_file
 from zoo.utils.errors import DataError
 from zoo.utils.lock import locked
 from zoo.utils.measures import MEASURES, Measure, require_recorded
@@ -72,7 +73,7 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
     busy = f"{sweep.out}: another `zoo sweep` is at work there; wait for it, or choose another `out`"
     dying = f"{sweep.out}: workers of a sweep that was killed are still at work there; try again soon"
     if sweep.lines is not None:
-        sweep.lines.require_writable()
+        require_file(sweep.lines.file)
     with locked(sweep.out / LOCK, busy):
         with locked(sweep.out / WORKER_LOCK, dying, timeout=60):
             outcomes = {run: sweep.outcome(run) for run in planner.ids}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from zoo.ablate.outcome import Outcome
 from zoo.ablate.run_metrics import read_run_metrics
 from zoo.ablate.scale.runs import FinishedRun, read_rows, run_of_row
 from zoo.run.config import RunConfig
-from zoo.utils.atomic import explained, make_folder, write_text
+from zoo.utils.atomic import write_text
 from zoo.utils.errors import ConfigError, DataError
 from zoo.utils.measures import Measure, find_measure
 from zoo.utils.untyped import Json
@@ -192,16 +191,6 @@ class Lines:
                     f"{line.run.place}: data: value {before}: the data prepared here are {fingerprint}; "
                     "expected the files that the runs of these lines have read, or another `lines`"
                 )
-
-    def require_writable(self) -> None:
-        """Check that lines can be added, without leaving anything but the folder of the file.
-
-        Raises:
-            CheckpointError: The folder of the file cannot be made, or nothing can be written in it.
-        """
-        with explained(self.file):
-            make_folder(self.file.parent)
-            tempfile.TemporaryFile(dir=self.file.parent).close()
 
     def add(self, key: Key, config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> None:
         """Add the line of a run that has ended, unless it exists.

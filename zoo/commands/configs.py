@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import DIVERGED, Described, Overrides, Source, Wide, command, console, echo
+from zoo.commands.app import DIVERGED, Described, Overrides, Source, Wide, command, console, echo, path
 from zoo.utils.errors import ZooError
 
 
@@ -123,7 +123,10 @@ def coord_check(
     lr: Annotated[
         float | None, typer.Option(help="The learning rate; default: four times that of the configuration.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write the page to.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The folder to write the page to.", parser=path, metavar="PATH"),
+    ] = None,
 ) -> None:
     """Check whether the outputs of modules keep their size as a model gets wider or deeper."""
     from zoo.diagnose.coordinate_axes import DEPTH, WIDTH

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import Wide, command, console, echo
+from zoo.commands.app import Wide, command, console, echo, path
 from zoo.utils.errors import ZooError
 from zoo.utils.untyped import Kwargs
 
@@ -55,7 +55,11 @@ def eval_(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="The JSON file to write; default: RUN/perplexity.json or RUN/tasks.json."
+            "--out",
+            "-o",
+            help="The JSON file to write; default: RUN/perplexity.json or RUN/tasks.json.",
+            parser=path,
+            metavar="PATH",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -128,7 +132,14 @@ def inspect(
         typer.Option(help="The text to measure attention on; default: the validation text of the run."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The folder to write to; default: RUN/inspect.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The folder to write to; default: RUN/inspect.",
+            parser=path,
+            metavar="PATH",
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
 ) -> None:

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -189,7 +190,7 @@ def require_folder(folder: Path) -> None:
         folder: the folder, which need not exist; nothing is created.
 
     Raises:
-        CheckpointError: The folder or one above it is a file, or this user may not write into it.
+        CheckpointError: The folder or one above it is a file, or nothing can be written into it.
     """
     _require_writable(folder, folder)
 
@@ -234,8 +235,10 @@ def _require_writable(path: Path, folder: Path) -> None:
             raise CheckpointError(f"{path}: cannot be written: {error.strerror}") from error
         if not place.is_dir():
             raise CheckpointError(f"{path}: cannot be written: {place} is no folder; expected one")
-        if not os.access(place, os.W_OK | os.X_OK):
-            raise CheckpointError(f"{path}: cannot be written: this user may not write into {place}")
+        try:
+            tempfile.TemporaryFile(dir=place).close()  # the only way to know, also for root
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be written into {place}: {error.strerror}") from error
         return
 
 
