@@ -131,9 +131,11 @@ def test_runs_are_judged_by_the_score_of_a_task(tmp_path: Path) -> None:
 
 
 def test_the_sweep_tunes_by_its_measure(tmp_path: Path) -> None:
+    base = classifier(tmp_path)
+    del base["name"], base["train"]["runs_dir"]
     file = sweep_file(
         tmp_path,
-        base={**classifier(tmp_path), "name": "run"},
+        base=base,
         tune={"grid": {"optimizer.lr": [1e-3, 1e-2]}, "seeds": [7]},
         metric="matthews",
     )
@@ -153,7 +155,7 @@ def test_a_sweep_of_classifiers_from_end_to_end(tmp_path: Path) -> None:
     """The manifest, the verdict and the chosen rate follow the accuracy that the runs have logged."""
     base = classifier(tmp_path)
     base["train"] |= {"steps": 6, "eval_every": 3, "checkpoint_every": 6}
-    del base["name"]
+    del base["name"], base["train"]["runs_dir"]
     file = sweep_file(
         tmp_path,
         base=base,
