@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from zoo.ablate.manifest import FILE, read_manifest
 from zoo.ablate.outcome import Outcome
@@ -13,8 +13,10 @@ from zoo.utils.errors import ZooError
 from zoo.utils.untyped import Json
 
 
-def replaced_runs(sweep: Sweep, planned: Sequence[PlannedRun], outcomes: Mapping[str, Outcome]) -> str:
-    """A sentence on runs that are trained again although sweep.json has them as finished; "" without any.
+def replaced_runs(
+    sweep: Sweep, planned: Sequence[PlannedRun], outcomes: Mapping[str, Outcome]
+) -> Iterator[str]:
+    """Yield a sentence if runs are trained again although sweep.json has them as finished.
 
     Args:
         sweep: the sweep, before its sweep.json is written anew.
@@ -24,7 +26,7 @@ def replaced_runs(sweep: Sweep, planned: Sequence[PlannedRun], outcomes: Mapping
     try:
         runs = read_manifest(sweep.folder).runs
     except ZooError:
-        return ""  # there is none, or it is written anew
+        return  # there is none, or it is written anew
     finished = {
         _place(run.variant, run.seed, run.tuned, run.params, run.tokens): run.id
         for run in runs
@@ -35,9 +37,9 @@ def replaced_runs(sweep: Sweep, planned: Sequence[PlannedRun], outcomes: Mapping
         place = _place(run.variant, run.config.seed, run.point, run.params or None, run.tokens or None)
         again += finished.get(place, run.id) != run.id and not run.is_done(outcomes.get(run.id, NOT_STARTED))
     if not again:
-        return ""
+        return
     what = f"{again} runs" if again > 1 else "1 run"
-    return (
+    yield (
         f"{sweep.name}: {what} that {sweep.folder / FILE} has as finished will be trained again, because ids "
         "have changed: by other settings, or because the sweep was started from another folder (an id has "
         f"the paths of inputs, as seen from there). Their folders stay in {sweep.runs}."

@@ -102,7 +102,7 @@ def estimate(sweep: Sweep, probe: SpeedProbe) -> Group:
         + " Variants are those at the first look; seeds are added until every word is decided."
         * (sweep.max_seeds is not None),
         *sweep.notes,
-        *filter(None, [replaced_runs(sweep, planned, outcomes)]),
+        *replaced_runs(sweep, planned, outcomes),
     )
 
 

@@ -83,7 +83,7 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
         pool = Pool(workers, sweep.out, sweep.folder / ERRORS, compiles, sweep.scoring)
         if console is not None:
             runs = settled_plan(sweep, planner, outcomes).runs
-            for note in (*sweep.notes, *filter(None, [replaced_runs(sweep, runs, outcomes)])):
+            for note in (*sweep.notes, *replaced_runs(sweep, runs, outcomes)):
                 console.print(note, highlight=False, markup=False)
         with Interrupt() as interrupt, Display(console, sweep.name, sweep.measure) as display:
             try:

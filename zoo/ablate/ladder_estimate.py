@@ -74,7 +74,7 @@ def estimate_ladder(sweep: Sweep, probe: SpeedProbe) -> Group:
         + f" Points that tuning adds beyond a border are not counted, at most {added} runs." * bool(added)
         + " Of a tuning with halving this is the most it can cost." * bool(sweep.tune and sweep.tune.halving)
     )
-    replaced = filter(None, [replaced_runs(sweep, known_runs(sweep, outcomes), outcomes)])
+    replaced = replaced_runs(sweep, known_runs(sweep, outcomes), outcomes)
     return Group(table, _shapes(sweep), note, *sweep.notes, *replaced, *_power(sweep, outcomes))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
+from typer.models import OptionInfo
 
 from zoo.utils.printable import printable
 from zoo.utils.untyped import Kwargs, Passed
@@ -180,7 +181,13 @@ Wide = Annotated[
 ]
 
 
-def path(text: str | Path) -> Path:
+def path_option(*names: str, help: str) -> OptionInfo:
+    """The option of a path that is written, of which an empty one is an error; see `typer.Option`."""
+    option: OptionInfo = typer.Option(*names, help=help, parser=_path, metavar="PATH")
+    return option
+
+
+def _path(text: str | Path) -> Path:
     """A path that is typed after an option, which an unset variable of a shell would make empty.
 
     Raises:

@@ -18,7 +18,7 @@ from zoo.commands.app import (
     console,
     echo,
     named_columns,
-    path,
+    path_option,
 )
 from zoo.utils.errors import ZooError
 
@@ -38,11 +38,7 @@ def sweep(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="The folder of the sweeps; default: the one that the file names.",
-            parser=path,
-            metavar="PATH",
-        ),
+        path_option(help="The folder of the sweeps; default: the one that the file names."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print the cost: runs, tokens, FLOPs and time.")
@@ -53,11 +49,7 @@ def sweep(
     ] = False,
     report: Annotated[
         Path | None,
-        typer.Option(
-            help="When all runs have ended: the folder for the page of `zoo report`.",
-            parser=path,
-            metavar="PATH",
-        ),
+        path_option(help="When all runs have ended: the folder for the page of `zoo report`."),
     ] = None,
     wide: Wide = False,
 ) -> None:
@@ -111,13 +103,7 @@ def report(
     ],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            "-o",
-            help="The folder for report.html, .md, .csv and figures.",
-            parser=path,
-            metavar="PATH",
-        ),
+        path_option("--out", "-o", help="The folder for report.html, .md, .csv and figures."),
     ] = Path("report"),
     baseline: Annotated[
         str | None,
@@ -198,13 +184,7 @@ def verdict(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="The folder for the page, CSV, LaTeX and figures.",
-            parser=path,
-            metavar="PATH",
-        ),
+        path_option("--out", "-o", help="The folder for the page, CSV, LaTeX and figures."),
     ] = None,
     aa: Annotated[
         bool, typer.Option("--aa", help="Compare one half of the seeds of the baseline with the other half.")

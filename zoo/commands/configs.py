@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import DIVERGED, Described, Overrides, Source, Wide, command, console, echo, path
+from zoo.commands.app import DIVERGED, Described, Overrides, Source, Wide, command, console, echo, path_option
 from zoo.utils.errors import ZooError
 
 
@@ -125,7 +125,7 @@ def coord_check(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The folder to write the page to.", parser=path, metavar="PATH"),
+        path_option("--out", "-o", help="The folder to write the page to."),
     ] = None,
 ) -> None:
     """Check whether the outputs of modules keep their size as a model gets wider or deeper."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import Wide, command, console, echo, path
+from zoo.commands.app import Wide, command, console, echo, path_option
 from zoo.utils.errors import ZooError
 from zoo.utils.untyped import Kwargs
 
@@ -54,12 +54,8 @@ def eval_(
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="The JSON file to write; default: RUN/perplexity.json or RUN/tasks.json.",
-            parser=path,
-            metavar="PATH",
+        path_option(
+            "--out", "-o", help="The JSON file to write; default: RUN/perplexity.json or RUN/tasks.json."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -133,13 +129,7 @@ def inspect(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="The folder to write to; default: RUN/inspect.",
-            parser=path,
-            metavar="PATH",
-        ),
+        path_option("--out", "-o", help="The folder to write to; default: RUN/inspect."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
 ) -> None:
