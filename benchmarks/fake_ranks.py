@@ -21,12 +21,13 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, _sharding_prop
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -101,7 +102,10 @@ def step(job: Job, ranks: int) -> Found:
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
     try:
         world = World(0, ranks, device, mesh, t.parallel)
-        with FakeTensorMode():
+        # DTensor finds out the shape of a result on fake tensors of the whole size, which no rank holds. In a
+        # fake mode of its own, instead of the active one, they are not counted.
+        apart = mock.patch.object(_sharding_prop, "detect_fake_mode", return_value=None)
+        with FakeTensorMode(), apart:
             model = declare(recipe_of(job.config))
             freeze(model, job.config.freeze)
             world.shard(model)
@@ -115,8 +119,7 @@ def step(job: Job, ranks: int) -> Found:
             stepper = Stepper(
                 model, model.loss, optimizer, world, t.accumulation, t.precision, clip, t.z_loss
             )
-            # An update makes the slots, and has DTensor find out the shapes of its results. It does so once,
-            # on tensors of the whole size that no real rank holds.
+            # An update makes the slots.
             for parameter in model.parameters():
                 parameter.grad = torch.zeros_like(parameter)
             stepper.update(result_of(model), pending=True)
