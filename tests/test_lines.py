@@ -175,6 +175,14 @@ def test_lines_of_other_measures(tmp_path: Path) -> None:
         sweep_table(sweep.folder, "cross_entropy")
 
 
+def test_lines_of_says_which_files_are_not_there_and_names_other_files(tmp_path: Path) -> None:
+    sweep = ladder(tmp_path, lines_of=["gone.csv"])
+    (note,) = sweep.notes
+    assert note.endswith("gone.csv does not exist; no run is taken over from it")
+    with pytest.raises(ConfigError, match=r"ladder.yaml:\d+: lines_of: \./lines.csv is the file of `lines`"):
+        ladder(tmp_path, lines_of=["./lines.csv"])
+
+
 def test_other_ladders_are_no_source_of_runs_whose_settings_do_not_tell_all(tmp_path: Path) -> None:
     texts = {name: {"data": {"corpus": {"paths": [str(tmp_path / name)]}}} for name in ("a", "b")}
     with pytest.raises(ConfigError, match="lines_of: the variants differ in their data"):

@@ -144,7 +144,7 @@ def test_training_goes_on_from_it(run: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text(TEXT, encoding="utf-8")
     done = convert(run, tmp_path / "ngpt", to="ngpt", text=text)
-    assert "nats per token" in str(done)
+    assert "nats per target" in str(done)
     settings = load_config(run).model_dump(mode="json", include={"data", "train"})
     settings |= {
         "name": "on",
@@ -170,7 +170,7 @@ def test_the_commands(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
         typed(command)
         captured = capsys.readouterr()
         if command.startswith("convert"):
-            assert "nats per token" in captured.out
+            assert "nats per target" in captured.out
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

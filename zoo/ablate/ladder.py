@@ -11,7 +11,7 @@ from zoo.ablate.axes import Combination
 from zoo.ablate.config import Halving, RandomSearch, SweepConfig, Tune
 from zoo.ablate.ladder_sizes import FAR, SHAPE, other_changes, parameters, size_changes
 from zoo.ablate.scale.runs import AGAIN, SAME_SIZE, format_count
-from zoo.ablate.scale_config import Scale, SizeRule
+from zoo.ablate.scale_config import COPY_SEED, Scale, SizeRule
 from zoo.ablate.tuning import Point, random_points, rung_steps
 from zoo.ablate.variants import SweepVariant, build_variants
 from zoo.checkpoint.recipe import declare
@@ -24,8 +24,6 @@ from zoo.utils.untyped import Kwargs
 
 PLANTED = " planted"
 """Suffix of the name of the baseline's copy that reports fewer tokens than it reads."""
-COPY_SEED = 1000
-"""The first seed of a copy of the baseline, so that it shares no run with the baseline."""
 
 
 @dataclass(frozen=True)

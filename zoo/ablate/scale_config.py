@@ -12,6 +12,9 @@ from zoo.ablate.scale.runs import parse_count
 from zoo.config.registry import Config
 from zoo.utils.untyped import JsonObject
 
+COPY_SEED = 1000
+"""The first seed of a copy of the baseline, so that it shares no run with the baseline."""
+
 
 def _count(value: object) -> object:
     if not isinstance(value, str):
@@ -145,8 +148,9 @@ class Scale(Config):
     @field_validator("seeds")
     @classmethod
     def _enough(cls, value: int | tuple[int, ...]) -> int | tuple[int, ...]:
-        if min(value if isinstance(value, tuple) else (value,), default=0) < 1:
-            raise ValueError("expected at least one seed per size")
+        each = value if isinstance(value, tuple) else (value,)
+        if min(each, default=0) < 1 or max(each) > COPY_SEED:
+            raise ValueError(f"expected at least one seed per size, and at most {COPY_SEED:,}")
         return value
 
     @model_validator(mode="after")

@@ -45,7 +45,7 @@ class Sweep:
         scale: the declarations of the ladder; None without sizes.
         ladder: the sizes, ascending; empty if the rates are those of a grid.
         measure: the measure by which the runs are tuned and compared.
-        notes: settings that were chosen for the runs, for the terminal.
+        notes: settings that were chosen for the runs and files that are missing, for the terminal.
         description: the purpose of the sweep, as described in the file.
         scoring: the settings of `measure` if it is the score of a task; None: it is a measure of the
             validation.
@@ -181,7 +181,9 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
     if config.lines_of:
         _require_recognisable(content, variants, problems)
     _stop_at(problems)
-    notes = tuple(size.note for size in ladder if size.note)
+    lines = _lines(content, config.tune, problems) if config.lines else None
+    _stop_at(problems)
+    notes = tuple(size.note for size in ladder if size.note) + _missing(lines)
     if config.compile == "auto":
         _require_no_compile(content.value["compile"].place, variants)
         variants, ladder, shapes = choose_compiled(variants, ladder, config.tune, config.seeds)
@@ -199,16 +201,32 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
         notes,
         config.description,
         _scoring(content, config, measure),
-        _lines(content, config.tune) if config.lines else None,
+        lines,
         config.max_seeds if config.scale is None else config.scale.max_seeds,
     )
 
 
-def _lines(content: Located, tune: Tune | None) -> Lines:
+def _lines(content: Located, tune: Tune | None, problems: list[str]) -> Lines:
     """The lines of runs that have ended, in this and in other ladders."""
+    file = _beside(content.value["lines"])
     others = content.value["lines_of"].value if "lines_of" in content.value else ()
+    problems += [
+        f"{other.place}: lines_of: {other.value} is the file of `lines`; expected those of other ladders"
+        for other in others
+        if _beside(other).resolve() == file.resolve()
+    ]
     drawn = None if tune is None else tune.drawn
-    return Lines(_beside(content.value["lines"]), [_beside(other) for other in others], drawn)
+    return Lines(file, [_beside(other) for other in others], drawn)
+
+
+def _missing(lines: Lines | None) -> tuple[str, ...]:
+    """A note on each file of `lines_of` that does not exist (yet)."""
+    others = () if lines is None else lines.others
+    return tuple(
+        f"lines_of: {other} does not exist; no run is taken over from it"
+        for other in others
+        if not other.exists()
+    )
 
 
 def _require_recognisable(content: Located, variants: Sequence[SweepVariant], problems: list[str]) -> None:

@@ -58,7 +58,9 @@ class WarmStart:
         if self.difference is None:
             lines.append(f"loss not compared: {self.unmeasured}")
         else:
-            lines.append(f"loss {self.before:.4f} -> {self.after:.4f} nats per token: {self.difference:+.2g}")
+            lines.append(
+                f"loss {self.before:.4f} -> {self.after:.4f} nats per target: {self.difference:+.2g}"
+            )
         return "\n".join(lines)
 
 
