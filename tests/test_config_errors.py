@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
@@ -277,3 +278,18 @@ def test_where_a_configuration_was_written_makes_no_difference(tmp_path: Path) -
         f"{one}:1",
         f"{other}:3",
     )
+
+
+def test_values_from_python_are_those_of_yaml(tmp_path: Path) -> None:
+    """A path is its text; a value that YAML cannot have is named by its key."""
+    sizes: dict[str, Any] = {"vocab_size": 16, "d_model": 8, "n_layers": 1, "n_heads": 2}
+    texts: dict[str, Any] = {"type": "text", "corpus": {"type": "text", "paths": [tmp_path]}, "context": 8}
+    found, expected = (
+        load_config({"data": {**texts, "corpus": {"type": "text", "paths": [path]}}})
+        for path in (tmp_path, str(tmp_path))
+    )
+    assert found == expected
+    with pytest.raises(ConfigError, match=r"^model.dtype: value torch.bfloat16: expected a string, a number"):
+        build_model("gpt", **sizes, dtype=torch.bfloat16)
+    with pytest.raises(ConfigError, match=r"^data.corpus.paths\[0\]: value .*object"):
+        load_config({"data": {**texts, "corpus": {"type": "text", "paths": [object()]}}})

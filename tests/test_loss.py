@@ -215,6 +215,7 @@ def test_never_holds_all_logits(z_loss: float) -> None:
         ({"targets": torch.zeros(12, dtype=torch.int64)}, r"shape \(13,\)"),
         ({"scale": torch.zeros(6)}, r"scale of shape \(17,\)"),
         ({"chunk": 0}, "chunk is 0"),
+        ({"z_loss": -1e-4}, "z_loss is -0.0001, expected 0 or more"),
     ),
 )
 def test_refuses(change: dict[str, Any], message: str) -> None:

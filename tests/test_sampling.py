@@ -157,6 +157,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"prompt": torch.zeros(3, dtype=torch.int64)},
         "with at least one token, got (3,)",
     ),
+    ({"prompt": [1, 2, 3]}, "prompt: expected a tensor (batch, time), got a list"),
     ({"max_new_tokens": 0}, "max_new_tokens is 0; expected at least 1"),
     ({"temperature": -1.0}, "temperature is -1.0; expected 0 or more"),
     (

@@ -84,10 +84,11 @@ def linear_cross_entropy(
         The parts; only `total` has a gradient, with respect to hidden, weight, scale and bias.
 
     Raises:
-        ZooError: The shapes do not fit together, the targets are not int64, or `chunk` is below 1.
+        ZooError: The shapes do not fit together, the targets are not int64, `chunk` is below 1, or
+            `z_loss` below 0.
         DataError: On a CPU, a target is neither in [0, V) nor -1. Compiled graphs do not check it.
     """
-    _check(hidden, weight, targets, scale, bias, chunk)
+    _check(hidden, weight, targets, scale, bias, chunk, z_loss)
     if scale is not None:
         weight = weight * scale.unsqueeze(-1)  # V x d products instead of n x V
     dtype = _matmul_dtype(hidden, weight)
@@ -242,6 +243,7 @@ def _check(
     scale: Tensor | None,
     bias: Tensor | None,
     chunk: int | None,
+    z_loss: float,
 ) -> None:
     """Check the arguments of `linear_cross_entropy`, as described there."""
     if hidden.dim() != 2 or weight.dim() != 2 or hidden.shape[1] != weight.shape[1]:
@@ -265,6 +267,8 @@ def _check(
         )
     if chunk is not None and chunk < 1:
         raise ZooError(f"linear_cross_entropy: chunk is {chunk}, expected at least 1")
+    if z_loss < 0:
+        raise ZooError(f"linear_cross_entropy: z_loss is {z_loss}, expected 0 or more")
     _check_ids(targets, len(weight))
 
 

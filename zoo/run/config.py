@@ -401,13 +401,27 @@ def _typed(given: Located, classes: list[type[Config]]) -> tuple[Located, list[t
     return Located(fields, given.place), [chosen] if chosen else classes
 
 
-def plain(value: object) -> Json:
-    """Configuration objects anywhere in nested dicts and lists, as the plain data of their fields."""
+def plain(value: object, key: str = "") -> Json:
+    """Configuration objects and paths anywhere in nested dicts and lists, as plain data.
+
+    Args:
+        value: what a configuration may contain.
+        key: the key of the value in the configuration, with dots, for the error.
+
+    Raises:
+        ConfigError: A value is none that YAML has, for instance a dtype.
+    """
     if isinstance(value, Config):
         return value.model_dump(mode="json")
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {name: plain(item, f"{key}.{name}" if key else str(name)) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, f"{key}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, Path):
+        return str(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ConfigError(f"{key}: value {value!r}: expected a string, a number, a list or a mapping, as in YAML")
 
 
 def dump_config(config: RunConfig) -> str:

@@ -9,7 +9,7 @@ import torch
 
 from zoo.config.registry import MODELS
 from zoo.models import Model
-from zoo.run.config import load_config
+from zoo.run.config import load_config, plain
 from zoo.run.conversion import merge, split
 from zoo.run.first_weights import declared_model, initial_model, recipe_of
 from zoo.run.located import located
@@ -53,7 +53,7 @@ def build_model(
     changes: JsonObject = {f"model.{k}": v for k, v in fields.items()}
     given = {"init": init, "reparam": reparam, "constraint": constraint, "seed": seed}
     changes |= {k: v for k, v in given.items() if v is not None}
-    config = load_config(source, [f"{k}={json.dumps(v)}" for k, v in changes.items()])
+    config = load_config(source, [f"{k}={json.dumps(plain(v, k))}" for k, v in changes.items()])
     device = torch.get_default_device() if device is None else device
     with located(config, "model"):
         if torch.device(device).type == "meta":

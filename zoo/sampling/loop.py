@@ -69,8 +69,8 @@ def generate(
         (batch, time + n), or the target of an encoder-decoder without its start token, (batch, n).
 
     Raises:
-        DataError: The prompt is empty or has a token outside the vocabulary, `mask` does not fit it, or there
-            are more tokens than the model's `max_seq_len`.
+        DataError: The prompt is no tensor, is empty or has a token outside the vocabulary, `mask` does not
+            fit it, or there are more tokens than the model's `max_seq_len`.
         ZooError: A sampling setting is out of range, or has no effect at temperature 0 or on this model; the
             model writes no text, or its logits are not finite; or the step cannot be compiled or captured.
     """
@@ -113,6 +113,8 @@ def steps(
     Yields:
         (batch, 1) int64, at most `max_new_tokens` times.
     """
+    if not isinstance(prompt, Tensor):
+        raise DataError(f"prompt: expected a tensor (batch, time), got a {type(prompt).__name__}")
     if prompt.dim() != 2 or not prompt.numel():
         raise DataError(f"prompt: expected (batch, time) with at least one token, got {tuple(prompt.shape)}")
     require_new_tokens(max_new_tokens)
