@@ -280,6 +280,14 @@ def test_where_a_configuration_was_written_makes_no_difference(tmp_path: Path) -
     )
 
 
+def test_overrides_are_a_list() -> None:
+    """A string is a sequence of strings as well, of one letter each."""
+    with pytest.raises(
+        ConfigError, match=r"overrides: value 'seed=1': expected a list of strings, \['seed=1'\]"
+    ):
+        load_config("gpt-tiny", "seed=1")
+
+
 def test_values_from_python_are_those_of_yaml(tmp_path: Path) -> None:
     """A path is its text; a value that YAML cannot have is named by its key."""
     sizes: dict[str, Any] = {"vocab_size": 16, "d_model": 8, "n_layers": 1, "n_heads": 2}

@@ -191,8 +191,11 @@ def parse_overrides(overrides: Sequence[str], problems: list[str]) -> Located:
         problems: a list to which one line is added for each problem.
 
     Raises:
-        ConfigError: An override names a class by a path that cannot be imported.
+        ConfigError: An override names a class by a path that cannot be imported, or there is one string
+            instead of a sequence of strings.
     """
+    if isinstance(overrides, str):
+        raise ConfigError(f"overrides: value {overrides!r}: expected a list of strings, [{overrides!r}]")
     result = Located({}, "")
     pairs = []
     for text in overrides:
