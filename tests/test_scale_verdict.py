@@ -460,7 +460,7 @@ def test_a_tuning_with_one_seed_is_named() -> None:
     tau = judge(RunTable(tuple(single)), "a")["b"].measured.tau
     assert tau is not None
     assert f"a single run, and the seed alone moves a run by {tau:.2g} in ln tokens" in sentence
-    assert "a parabola takes most of that out" in sentence
+    assert "a parabola through the rates takes most of that out" in sentence
     (on_grid,) = warned([replace(run, rate=4e-3) if run.seed != 9 else run for run in single])
     assert "that seed may have chosen" in on_grid
     (noisy,) = warned(

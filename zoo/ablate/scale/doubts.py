@@ -104,7 +104,7 @@ def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
                 "largest size alone"
             )
     elif len(usable) < 5:
-        yield "fewer than five sizes: the line rests on few replicates"
+        yield "fewer than five sizes: the scatter about the line is known from few of them"
     if usable and all(size.se is None for size in usable):
         rest = (
             "there is neither an interval nor a word"
@@ -265,7 +265,11 @@ def _one_tuning_seed(measurement: VariantMeasurement) -> Iterator[str]:
     luck = "that seed may have chosen; expected two seeds or more per rate"
     yield (
         f"tuned with one seed: each rate that was tried has a single run{noise}; "
-        + (f"a parabola takes most of that out, up to {NOISY:g}" if bearable else luck)
+        + (
+            f"a parabola through the rates takes most of that out, as it is below {NOISY:g}"
+            if bearable
+            else luck
+        )
     )
 
 
@@ -298,7 +302,10 @@ def _law(measurement: VariantMeasurement) -> Iterator[str]:
     if of_law != of_line and abs(law.ln_c - largest.estimate) > max(largest.half95, law.half95 or 0.0):
         yield f"law and line disagree at the largest size: {of_law} and {of_line}"
     if _drifts(measurement, line):
-        yield "the factor depends on the budget: the drift excludes 0"
+        yield (
+            "the factor depends on the length of the runs, because the mean drift over the sizes excludes 0: "
+            "longer runs may have another"
+        )
     middle, end = line.middle, largest
     if _side(middle.estimate, middle.half95) * _side(end.estimate, end.half95) < 0:
         yield "the sign changes over the sizes: what holds in the middle is reversed at the largest"
@@ -416,7 +423,10 @@ def _is_complete(side: TunedSize) -> bool:
 
 def _assumptions(measurement: VariantMeasurement) -> Iterator[str]:
     for what, value, assumed in large_values(measurement):
-        yield f"the {what} is {value:.2g} in ln tokens; the properties were simulated with {assumed:g}"
+        yield (
+            f"the {what} is {value:.2g} in ln tokens, and was {assumed:g} where the verdict was simulated: "
+            "its stated error rates may not hold here"
+        )
 
 
 def _compared(measurement: VariantMeasurement) -> Sequence[FinishedRun]:
