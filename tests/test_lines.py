@@ -1,5 +1,7 @@
 """The lines of a ladder: a sweep goes on without its run folders, and says the same."""
 
+import csv
+import io
 import json
 import shutil
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 from tiny_runs import TEXT
 from tiny_sweeps import base
 
+from benchmarks.scale.recount import recount
 from zoo.ablate.execute import execute
 from zoo.ablate.ladder_verdict import judge_ladder
 from zoo.ablate.lines import COLUMNS, Lines, config_hash
@@ -131,6 +134,24 @@ def test_lines_of_runs_with_other_data_are_refused_before_any_work(tmp_path: Pat
         with pytest.raises(DataError, match=r"lines.csv:2: data: value \w{32}: .*expected the files"):
             execute(ladder(tmp_path, **changes, **more), 1)
     assert list((tmp_path / "sweeps").glob("runs/*")) == []
+
+
+def test_operations_are_counted_again(tmp_path: Path) -> None:
+    """Lines of an older zoo have those of the model alone; nothing else of a line changes."""
+    rule = {"optimizer": {"type": "muon", "lr": 1e-2}}
+    sweep = ladder(tmp_path, axes={"optimizer": {"adamw": {}, "muon": rule}}, tune=None)
+    execute(sweep, 1)
+    file = tmp_path / "lines.csv"
+    now = file.read_text()
+    rows = list(csv.DictReader(io.StringIO(now)))
+    alone = {(row["size"], row["tokens"]): row["flops"] for row in rows if "adamw" in row["variant"]}
+    older = now
+    for row in rows:
+        older = older.replace(f",{row['flops']},", f",{alone[row['size'], row['tokens']]},")
+    file.write_text(older)
+    assert recount(load_sweep(tmp_path / "ladder.yaml")) == len(rows) / 2
+    assert file.read_text() == now != older
+    assert recount(load_sweep(tmp_path / "ladder.yaml")) == 0
 
 
 def test_the_hash_does_not_depend_on_folders(tmp_path: Path) -> None:

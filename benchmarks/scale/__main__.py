@@ -2,6 +2,7 @@
 
 python -m benchmarks.scale train     train what is missing of all questions, or of some
 python -m benchmarks.scale report    docs/results/scale.md, its pictures, the pages of the questions
+python -m benchmarks.scale recount   count the operations of the runs in the committed lines again
 python -m benchmarks.scale hours     core-hours used and left, question by question, or of some
 python -m benchmarks.scale copy DIR  a tiny copy of the study; with --study DIR the others are about it
 """
@@ -18,6 +19,7 @@ from benchmarks.scale.page import write
 from benchmarks.scale.place import THE_STUDY, Place
 from benchmarks.scale.questions import DRIFTING, LADDERS, Question
 from benchmarks.scale.rates import drifting
+from benchmarks.scale.recount import recount
 from benchmarks.scale.stability import stability
 from benchmarks.scale.study import hours, speed_probe, train
 from benchmarks.scale.tiny import write_tiny
@@ -52,11 +54,12 @@ def _question(key: str) -> Question:
 
 
 def main() -> None:
-    """Train, write the pages, print the hours, or make a tiny copy."""
+    """Train, write the pages, count again, print the hours, or make a tiny copy."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--study", type=Path, help="the folder of a tiny copy")
     commands = options.add_subparsers(dest="what", required=True)
     commands.add_parser("report", help="write the pages")
+    commands.add_parser("recount", help="count the operations of the runs again")
     for name, about in (("train", "train what is missing"), ("hours", "print the hours")):
         commands.add_parser(name, help=about).add_argument(
             "questions",
@@ -77,6 +80,9 @@ def main() -> None:
             write(place.results, place.front, every)
             for chapter in every:
                 print(f"{chapter.title}: {chapter.status}")
+        elif given.what == "recount":
+            for question in LADDERS:
+                print(f"{question.title}: {recount(place.load(question))} lines have other operations now")
         elif given.what == "train":
             train(place, given.questions)
         else:

@@ -124,9 +124,9 @@ LADDERS = (
         "rate larger by sqrt(2) ends .110 lower for Amos, with seeds that are not compared, and .002 to .011 "
         "for AdamW, Muon, NorMuon and Adafactor; so the next question has Amos by its paper's rule. No "
         "other clip, average, momentum or schedule was shown to help it by more than .02; with four pairs of "
-        "rate and seed, gains of up to .04 are not excluded. FLOPs leave out what an optimizer computes: the "
-        "matrix products of a step of Muon are 3 % of the model's at 111k and 17 % at 1.57M, those of SOAP 9 "
-        "% and 32 %.",
+        "rate and seed, gains of up to .04 are not excluded. FLOPs count what an optimizer computes: the "
+        "matrix products of Muon and NorMuon add 3 % to the model's at 111k, 11 % at 738k and 17 % at 1.57M, "
+        "those of SOAP 9 % and 24 % up to 738k.",
     ),
     Question(
         "q2-amos",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import inf, isfinite, nan
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from zoo.utils.files import CONFIG_BYTES, read_text
 from zoo.utils.measures import MEASURES, Measure, with_perplexity
 from zoo.utils.run_folder import Record, RunFolder
 from zoo.utils.untyped import JsonObject
+
+if TYPE_CHECKING:
+    from zoo.models import Model
 
 FEWEST_SPEEDS = 3
 """Number of log lines, the first of which includes compilation, up to which the spread is unknown."""
@@ -146,7 +150,7 @@ def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> R
         [record for record in records if record["kind"] == kind]
         for kind in ("train", "validation", "size", "spike")
     )
-    flops = _flops_per_target(config)
+    flops, update = flops_of(config)
     size = sizes[0] if sizes else {}
     speeds = [record["timing"]["tokens_per_second"] for record in train]
     speed = float(np.median(speeds[1:] or speeds)) if speeds else None
@@ -156,8 +160,8 @@ def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> R
     return RunMetrics(
         folder=run,
         config=config,
-        validation=read_curve(validation, train, flops),
-        training=read_curve(train, train, flops),
+        validation=read_curve(validation, train, flops, update),
+        training=read_curve(train, train, flops, update),
         step_seconds=train[0]["tokens"] / train[0]["step"] / speed if speed else None,
         tokens_per_second=speed,
         peak_memory=max((m for m in memory if m is not None), default=None),
@@ -213,19 +217,40 @@ def _scores(run: RunFolder, points: int) -> dict[str, Numbers]:
     return scores
 
 
-def _flops_per_target(config: RunConfig) -> int:
-    """The floating point operations of training per target."""
+def flops_of(config: RunConfig) -> tuple[int, float]:
+    """The floating point operations of training per target, and those of the optimizer per step.
+
+    Raises:
+        ZooError: The configuration has no model or no data.
+    """
     if config.model is None or config.data is None:
         raise ZooError(f"{config.name}: {RunFolder.CONFIG} has no model or no data; it is not that of a run")
-    return _training_flops(json.dumps(plain([config.model, config.reparam])), config.data.length)
+    from zoo.run.explanation import update_flops
+
+    architecture = {"model": config.model, "reparam": config.reparam}
+    update = 0.0
+    if config.optimizer is not None:
+        model = _declared(json.dumps(plain(architecture | {"freeze": config.freeze})))
+        update = update_flops(model, config.optimizer)
+    return _training_flops(json.dumps(plain(architecture)), config.data.length), update
 
 
 @cache
 def _training_flops(architecture: str, length: int) -> int:
     """Count operations once for all runs that share model and reparameterisation, given as JSON."""
-    from zoo.checkpoint.recipe import declare
     from zoo.run.explanation import flops_per_target
+
+    return flops_per_target(_declared(architecture), length)[1]
+
+
+@cache
+def _declared(architecture: str) -> Model:
+    """The model on the meta device, given as JSON of a configuration; frozen parameters are declared so."""
+    from zoo.checkpoint.recipe import declare
+    from zoo.init import freeze
     from zoo.run.factory import recipe_of
 
-    model, reparam = json.loads(architecture)
-    return flops_per_target(declare(recipe_of(load_config({"model": model, "reparam": reparam}))), length)[1]
+    config = load_config(json.loads(architecture))
+    model = declare(recipe_of(config))
+    freeze(model, config.freeze)
+    return model

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from zoo.checkpoint.recipe import declare
 from zoo.run.config import RunConfig
-from zoo.run.explanation import flops_per_target
+from zoo.run.explanation import flops_per_target, update_flops
 from zoo.run.factory import recipe_of
 from zoo.run.job import Job
 
@@ -16,7 +16,8 @@ class StepCost(NamedTuple):
 
     Attributes:
         targets: number of training targets, for instance tokens.
-        flops: floating point operations of the step, including its share of the evaluations.
+        flops: floating point operations of the step, those of the optimizer and its share of the evaluations
+            included.
     """
 
     targets: int
@@ -31,4 +32,5 @@ def step_cost(config: RunConfig) -> StepCost:
     forward, training = flops_per_target(model, job.data.length)
     batch = job.train.batch_size * targets.numel()
     evaluations = (job.train.eval_batches or 0) / job.train.eval_every
-    return StepCost(batch, batch * (training + forward * evaluations))
+    update = update_flops(model, job.optimizer)
+    return StepCost(batch, batch * (training + forward * evaluations) + update)

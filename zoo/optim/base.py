@@ -59,6 +59,17 @@ class OptimizerConfig(Config):
         """Whether the optimizer uses the eta of a parameter with the declaration `spec`."""
         return self.uses_eta
 
+    def update_flops(self, spec: ParamSpec) -> float:
+        """The operations of the matrix products in an update of a parameter, as a mean over steps.
+
+        Elementwise work does not count, as in those of the model (`zoo.run.explanation.flops_per_target`).
+        The products of other packages' optimizers are not known and do not count either.
+
+        Args:
+            spec: the declaration of the parameter.
+        """
+        return 0.0
+
     @property
     def waits_for(self) -> str | None:
         """The quantity that each step copies from the GPU to the host, which waits for it; None: nothing."""

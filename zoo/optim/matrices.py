@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from zoo.optim.param_group import ParamGroup
@@ -57,6 +58,11 @@ class MatrixLayout:
         rows = math.prod(shape[2 * d + 1] for d in self.rows)
         columns = math.prod(shape[2 * d + 1] for d in range(tensor.dim()) if d not in self.rows)
         return tensor.reshape(shape).permute(order).reshape(math.prod(counts.values()), rows, columns)
+
+    def shape_of(self, shape: Sequence[int]) -> tuple[int, int, int]:
+        """The number of matrices in a parameter of the given shape, and the rows and columns of each."""
+        count, rows, columns = self.split(torch.empty(tuple(shape), device="meta")).shape
+        return count, rows, columns
 
     def join(self, matrices: Tensor, shape: tuple[int, ...]) -> Tensor:
         """The inverse of `split`, for a parameter of the given shape."""

@@ -25,7 +25,7 @@ from zoo.optim.combined import Combined
 from zoo.optim.distributed_matrices import map_whole_matrices
 from zoo.optim.matrices import MATRIX, MatrixLayout, is_hidden, layout_of, plain
 from zoo.optim.moments import decay_weights
-from zoo.optim.newton_schulz import Coefficients, orthogonal
+from zoo.optim.newton_schulz import Coefficients, flops, orthogonal
 from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import COUNT, DECAY, NOT_NEGATIVE, Words
@@ -170,7 +170,7 @@ class Muon(ZooOptimizer):
         updates = self.finished(map_whole_matrices(averages, work), parameters, groups)
         by_rate: dict[tuple[float, float], list[int]] = defaultdict(list)
         for i, (parameter, group) in enumerate(zip(parameters, groups, strict=True)):
-            rows, columns = layout_of(group).split(torch.empty(parameter.shape, device="meta")).shape[1:]
+            _, rows, columns = layout_of(group).shape_of(parameter.shape)
             lr = float(group["lr"])
             factor = update_factor(rows, columns, group["adjust"])
             by_rate[lr * group["weight_decay"], -lr * factor].append(i)
@@ -314,9 +314,15 @@ class OrthogonalConfig(OptimizerConfig):
         """The factor r of the matrices that a hidden matrix consists of, see `update_factor`."""
         if not is_hidden(spec):
             return self.others.shape_factor(spec)
-        layout = MatrixLayout.of(spec, self.split_heads)
-        rows, columns = layout.split(torch.empty(spec.shape, device="meta")).shape[1:]
+        _, rows, columns = MatrixLayout.of(spec, self.split_heads).shape_of(spec.shape)
         return update_factor(rows, columns, self.adjust)
+
+    def update_flops(self, spec: ParamSpec) -> float:
+        """Those of the Newton-Schulz iteration of a hidden matrix; otherwise those of the other optimizer."""
+        if not is_hidden(spec):
+            return self.others.update_flops(spec)
+        count, rows, columns = MatrixLayout.of(spec, self.split_heads).shape_of(spec.shape)
+        return count * flops(rows, columns, self.ns_steps)
 
     @property
     def update_size(self) -> UpdateSize | None:

@@ -48,6 +48,12 @@ def triples(coefficients: Coefficients, steps: int) -> Iterator[Triple]:
     return islice(chain(safe, repeat(LIMIT)), steps)
 
 
+def flops(rows: int, columns: int, steps: int) -> int:
+    """The operations of `orthogonal` for one matrix: three matrix products in every step."""
+    short, long = sorted((rows, columns))
+    return steps * (4 * short * short * long + 2 * short**3)
+
+
 def orthogonal(
     matrix: Tensor, steps: int, coefficients: Coefficients = "newton_schulz", added: bool = False
 ) -> Tensor:

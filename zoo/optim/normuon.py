@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
@@ -109,8 +108,8 @@ class NorMuon(Muon):
         for i, (update, second, layout) in enumerate(zip(updates, seconds, layouts, strict=True)):
             before, now = norms[i].sqrt(), norms[i + len(updates)].sqrt()
             factors = (before / (now + LEAST)).view(-1, 1, 1)
-            shape = layout.split(torch.empty(second.shape, device="meta")).shape
-            whole_factors = layout.join(factors.expand(shape), tuple(second.shape))
+            shape = tuple(second.shape)
+            whole_factors = layout.join(factors.expand(layout.shape_of(shape)), shape)
             update.mul_(whole_factors[own_part(second)].div(roots[i]))
         return updates
 

@@ -27,6 +27,7 @@ from zoo.utils.sharded import is_sharded
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
+    from zoo.spec import ParamSpec
 
 LEAST_EIGENVALUE = 1e-30
 
@@ -261,6 +262,17 @@ class SOAPConfig(OptimizerConfig):
     def waits_for(self) -> str:
         """The factorisations, whose success torch checks on the host."""
         return "factorisations"
+
+    def update_flops(self, spec: ParamSpec) -> float:
+        """Those of all products with the bases, with 8/3 n^3 for a QR step of n rows."""
+        shape, often = spec.shape, 1 / self.precondition_frequency
+        kept_products = 2 if often < 1 else 0  # Q^T Q, computed once for all steps with the same basis
+        return sum(
+            # Gradient and step change their axes, the average of Gram matrices and the first moment follow.
+            # A turn moves the moment twice, and has the products of two square matrices.
+            math.prod(shape) * n * (8 + 2 * often) + often * n**3 * (2 + 8 / 3 + kept_products)
+            for n in (shape[side] for side in preconditioned(shape, self.max_precond_dim))
+        )
 
     def build(self, entries: Sequence[Entry]) -> SOAP:
         """The optimizer; its groups are the matrices and the vectors.

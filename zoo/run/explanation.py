@@ -281,6 +281,16 @@ def flops_per_target(model: Model, length: int) -> tuple[int, int]:
     return once // units, (once + backward.get_total_flops()) // units
 
 
+def update_flops(model: Model, optimizer: OptimizerConfig) -> float:
+    """The floating point operations of the matrix products in the update of all trained parameters.
+
+    Args:
+        model: A model on any device; its parameters may be frozen.
+        optimizer: The settings of the optimizer.
+    """
+    return sum(optimizer.update_flops(p.spec) for p in declared(model) if not p.spec.frozen)
+
+
 def _row(p: Declared, entry: Entry | None, optimizer: OptimizerConfig | None, spread: float | None) -> Row:
     """The row of a parameter; one without an entry is frozen, and has neither eta nor slots.
 

@@ -279,7 +279,8 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
         + ": above 1 the variant needs fewer "
         "tokens. Middle: on the line in the middle of the sizes (ln N). Loss difference: at the largest size "
         "and its longest common budget, in nats, below 0 is better. FLOPs and seconds: the factor at the "
-        "largest size in that currency; FLOPs of zoo's runs leave out what the optimizer computes. "
+        "largest size in that currency; FLOPs of zoo's runs are those of matrix products and attention, "
+        "also in zoo's own optimizers. "
         + ("Items: the difference of the mean scores there, above 0 is better. " if asked else "")
         + ("Of several outcomes they are the first that the table names. " if several else "")
         + "Sizes by themselves, trend, drift and predictions are description; "

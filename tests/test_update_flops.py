@@ -1,0 +1,79 @@
+"""The operations that optimizers declare, and those of the steps that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_runs import SIZES, tiny
+from torch.utils.flop_counter import FlopCounterMode
+
+from zoo import build_model, build_optimizer
+from zoo.ablate.run_metrics import read_run_metrics
+from zoo.checkpoint.recipe import declare
+from zoo.run.config import load_config
+from zoo.run.explanation import flops_per_target, update_flops
+from zoo.run.factory import recipe_of
+from zoo.run.job import Job
+from zoo.train.run import train
+
+CASES: list[tuple[str, dict[str, Any], int]] = [
+    ("muon", {}, 1),
+    ("muon", {"ns_steps": 3, "split_heads": True, "coefficients": "polar_express"}, 1),
+    ("normuon", {}, 1),
+    ("soap", {"precondition_frequency": 3, "max_precond_dim": 32}, 6),
+    ("soap", {"precondition_frequency": 1}, 2),
+    ("adamw", {}, 1),
+    ("amos", {}, 1),
+]
+
+
+def addmm_(_: Sequence[int], a: Sequence[int], b: Sequence[int], **other: object) -> int:
+    """The operations of a product in place, of which torch counts none."""
+    return 2 * a[0] * a[1] * b[1]
+
+
+@pytest.mark.parametrize(("name", "fields", "steps"), CASES, ids=str)
+def test_those_of_a_step_are_counted(name: str, fields: dict[str, Any], steps: int) -> None:
+    """torch counts the same in the step itself, but no QR, which has 8/3 n^3 of n rows."""
+    model = build_model("gpt", seed=0, **SIZES)
+    optimizer = build_optimizer(model, name, lr=1e-3, **fields)
+    batch = model.example(2, 8)
+    counted = 0
+    for step in range(1 + steps):  # the first step of SOAP makes the bases
+        optimizer.zero_grad()
+        torch.autograd.backward(model.loss(*batch).total)
+        with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: addmm_}) as counter:
+            optimizer.step()
+        counted += counter.get_total_flops() if step else 0
+    config = load_config({"optimizer": {"type": name, "lr": 1e-3, **fields}}).optimizer
+    assert config is not None
+    turns = 0.0
+    if name == "soap":
+        longest, often = fields.get("max_precond_dim", 10_000), fields["precondition_frequency"]
+        matrices = [p.shape for p in model.parameters() if p.dim() > 1]
+        turns = sum(8 / 3 * n**3 / often for shape in matrices for n in shape if n <= longest)
+    assert update_flops(model, config) - turns == pytest.approx(counted / steps, rel=1e-12)
+
+
+def test_those_of_a_run(tmp_path: Path) -> None:
+    """Every step has those of the optimizer once; parameters that are not trained have none."""
+    frozen = ("freeze=[{depth: [1, 1]}]",)
+    for i, changes in enumerate(((), frozen)):
+        config = tiny(
+            tmp_path,
+            "optimizer={type: muon, lr: 1e-3}",
+            "schedule.warmup=1",
+            f"name=run{i}",
+            *changes,
+            steps=4,
+            batch_size=2,
+        )
+        model = declare(recipe_of(config))
+        training = flops_per_target(model, 16)[1]
+        update = update_flops(model, Job.of(config).optimizer) / (1 + i)
+        total = read_run_metrics(train(config).folder).training.total
+        assert total["flops"] == 4 * (2 * 16 * training + update)
