@@ -20,6 +20,7 @@ from zoo.run.factory import recipe_of
 from zoo.run.job import Job
 from zoo.train.run import train
 
+SIZE: dict[str, Any] = {**SIZES}
 CASES: list[tuple[str, dict[str, Any], int]] = [
     ("muon", {}, 1),
     ("muon", {"ns_steps": 3, "split_heads": True, "coefficients": "polar_express"}, 1),
@@ -39,7 +40,7 @@ def addmm_(_: Sequence[int], a: Sequence[int], b: Sequence[int], **other: object
 @pytest.mark.parametrize(("name", "fields", "steps"), CASES, ids=str)
 def test_those_of_a_step_are_counted(name: str, fields: dict[str, Any], steps: int) -> None:
     """torch counts the same in the step itself, but no QR, which has 8/3 n^3 of n rows."""
-    model = build_model("gpt", seed=0, **SIZES)
+    model = build_model("gpt", seed=0, **SIZE)
     optimizer = build_optimizer(model, name, lr=1e-3, **fields)
     batch = model.example(2, 8)
     counted = 0
