@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from tiny_runs import SIZES, tiny
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -15,7 +17,7 @@ from zoo import build_model, build_optimizer
 from zoo.ablate.run_metrics import read_run_metrics
 from zoo.checkpoint.recipe import declare
 from zoo.run.config import load_config
-from zoo.run.explanation import flops_per_target, update_flops
+from zoo.run.explanation import explain, flops_per_target, update_flops
 from zoo.run.factory import recipe_of
 from zoo.run.job import Job
 from zoo.train.run import train
@@ -58,6 +60,14 @@ def test_those_of_a_step_are_counted(name: str, fields: dict[str, Any], steps: i
         matrices = [p.shape for p in model.parameters() if p.dim() > 1]
         turns = sum(8 / 3 * n**3 / often for shape in matrices for n in shape if n <= longest)
     assert update_flops(model, config) - turns == pytest.approx(counted / steps, rel=1e-12)
+
+
+def test_they_are_explained() -> None:
+    for name, shown in (("muon", True), ("adamw", False)):
+        found = explain({"model": {"type": "gpt", **SIZES}, "optimizer": {"type": name, "lr": 1e-3}})
+        text = io.StringIO()
+        Console(file=text, width=200).print(found.table())
+        assert (found.totals.update_flops > 0) == shown == ("FLOPs a step" in text.getvalue())
 
 
 def test_those_of_a_run(tmp_path: Path) -> None:

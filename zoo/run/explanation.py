@@ -101,6 +101,7 @@ class Totals:
         unit: The unit of which FLOPs are counted: a token, an image, or a target of any kind.
         forward_flops: The floating point operations of the forward pass per unit.
         training_flops: The floating point operations of the forward and the backward pass per unit.
+        update_flops: The floating point operations of the optimizer's matrix products per step.
     """
 
     parameters: int
@@ -113,6 +114,7 @@ class Totals:
     unit: str
     forward_flops: int
     training_flops: int
+    update_flops: float
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,8 @@ class Explanation:
         state = f": {readable_bytes(t.optimizer_bytes)}" if t.optimizer != NO_OPTIMIZER else ""
         if state and t.optimizer_bytes is not None and t.adamw_bytes:
             state += f" ({t.optimizer_bytes / t.adamw_bytes:.1%} of AdamW's)"
+        if t.update_flops:
+            state += f", {t.update_flops:.3e} FLOPs a step"
         lines = [
             f"parameters      {t.parameters:,} ({t.parameters / 1e6:,.1f} M)"
             + (f", of which {t.gates:,} gates" if t.gates else "")
@@ -252,6 +256,7 @@ def _explained(config: RunConfig, initial: InitialModel, place: str) -> Explanat
         unit="target" if config.data is None else config.data.unit.removesuffix("s"),
         forward_flops=forward,
         training_flops=training,
+        update_flops=0.0 if config.optimizer is None else update_flops(model, config.optimizer),
     )
     reach = unreached(registry, config.reach)
     measured = "" if sigmas is None else place
