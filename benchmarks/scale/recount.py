@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
+from zoo.ablate.lines import RunLine
 from zoo.ablate.run_metrics import flops_of
 from zoo.ablate.sweep import Sweep
-from zoo.utils.atomic import write_text
 
 
 def recount(sweep: Sweep) -> int:
@@ -16,26 +13,14 @@ def recount(sweep: Sweep) -> int:
     Returns:
         The number of lines whose operations were others.
     """
-    if sweep.lines is None or not sweep.lines.file.exists():
-        return 0
     sides = {(side.variant, size.params): side for size in sweep.ladder for side in size.sides}
-    with sweep.lines.file.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        rows, columns = list(reader), reader.fieldnames or []
-    changed = 0
-    for row in rows:
-        side = sides.get((row["variant"], int(row["size"])))
-        if side is None or not row["flops"]:
-            continue
-        tokens = float(row["tokens"])
+
+    def counted(line: RunLine) -> dict[str, str]:
+        run = line.run
+        side = sides.get((run.variant, int(run.size)))
+        if side is None or not line.row["flops"]:
+            return {}
         per_target, per_step = flops_of(side.config)
-        flops = repr(per_target * tokens + per_step * tokens / side.per_step)
-        changed += flops != row["flops"]
-        row["flops"] = flops
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    if changed:
-        write_text(sweep.lines.file, text.getvalue())
-    return changed
+        return {"flops": repr(per_target * run.tokens + per_step * run.tokens / side.per_step)}
+
+    return 0 if sweep.lines is None else sweep.lines.correct(counted)

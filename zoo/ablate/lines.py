@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -208,6 +208,28 @@ class Lines:
         known = _measured(config, folder, outcome, trunk) if other is None else other.row
         of_key = _columns_of(key, self._drawn)
         self._take(RunLine.of({**known, **of_key}, f"{self.file}:{len(self._lines) + 2}"))
+        self._write()
+
+    def correct(self, correction: Callable[[RunLine], Mapping[str, str]]) -> int:
+        """Replace columns of the lines.
+
+        Args:
+            correction: a function from a line to its new columns, none of which belongs to its key.
+
+        Returns:
+            The number of lines that have changed.
+        """
+        changed = 0
+        for key, line in self._lines.items():
+            row = {**line.row, **correction(line)}
+            if row != line.row:
+                self._lines[key] = RunLine.of(row, line.run.place)
+                changed += 1
+        if changed:
+            self._write()
+        return changed
+
+    def _write(self) -> None:
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
         writer.writeheader()
