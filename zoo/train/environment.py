@@ -39,7 +39,7 @@ def describe(world: World, step: int) -> JsonObject:
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "float32_product": PRODUCT,
-        "bfloat16_product": "processor" if BFLOAT16 else "float32, rounded",
+        "bfloat16_product": _bfloat16_product(world.device),
         "cpu_kernels": native.kind() if world.device.type == "cpu" else None,
         "ranks": world.size,
         "device": _device(world.device),
@@ -61,6 +61,13 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
+
+
+def _bfloat16_product(device: torch.device) -> str:
+    """What multiplies matrices in bfloat16: an accelerator by its name, or the processor."""
+    if device.type != "cpu":
+        return _device(device)
+    return "processor" if BFLOAT16 else "float32, rounded"
 
 
 def _device(device: torch.device) -> str:

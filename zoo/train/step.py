@@ -157,7 +157,7 @@ class Stepper:
                 loss = self.loss(*part, z_loss=self.z_loss)
             torch.autograd.backward(loss.total * (shares[i] * self.world.size))
             sums[:2] += torch.stack((loss.cross_entropy, loss.z_loss)) * shares[i]
-        sums[2] = float(stop())
+        sums[2].fill_(float(stop()))  # an assignment would wait for the device
         sums[3] = counts.sum()
         return self.world.sum(sums)
 
