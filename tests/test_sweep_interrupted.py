@@ -82,6 +82,9 @@ class InterruptedPool:
     def running(self) -> list[str]:
         return [run.id for run in self.runs]
 
+    def has_worker_for(self, run: PlannedRun) -> bool:
+        return False
+
     def holds_back(self, run: PlannedRun) -> bool:
         return bool(self.runs)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rich.console import Console
@@ -176,6 +176,11 @@ def _check_measure(dataset: Dataset, measure: Measure) -> None:
         raise DataError(f"metric: {error}") from error
 
 
+def _branches(run: PlannedRun, plan: SweepPlan) -> list[PlannedRun]:
+    """The runs that share the first steps of a run."""
+    return [other for other in plan.runs if other.trunk == run.id]
+
+
 class _Execution:
     """The state of a sweep that is being run."""
 
@@ -204,9 +209,7 @@ class _Execution:
                 stopping = True
                 self._pool.stop()
             if not stopping:
-                for run in ready:
-                    if self._pool.free and not self._pool.holds_back(run):
-                        self._pool.start(run, [other for other in plan.runs if other.trunk == run.id])
+                self._start(ready, plan)
             manifest = self._record(plan, stopping)
             if not self._pool.running and (stopping or not due):
                 return SweepResult(manifest, self._outcomes, not due)
@@ -215,6 +218,22 @@ class _Execution:
                 # Ctrl-C reaches the workers as well, and one that starts a run ends at once.
                 failed = error is not None and not interrupt.requested
                 self._outcomes[run.id] = replace(outcome, error=error, crashed=True) if failed else outcome
+
+    def _start(self, ready: Sequence[PlannedRun], plan: SweepPlan) -> None:
+        """Start runs in free workers: first those for which a worker of their shape is idle.
+
+        A worker that changes its shape is replaced by a new process, which has to load torch and what was
+        compiled, and takes longer for it than for a run of a small model on a GPU.
+        """
+        left = []
+        for run in ready:
+            if self._pool.has_worker_for(run):
+                self._pool.start(run, _branches(run, plan))
+            else:
+                left.append(run)
+        for run in left:
+            if self._pool.free and not self._pool.holds_back(run):
+                self._pool.start(run, _branches(run, plan))
 
     def _keep(self, plan: SweepPlan) -> None:
         """Add a line for every run that has ended and has none."""

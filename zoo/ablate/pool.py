@@ -116,6 +116,11 @@ class Pool:
         """The ids of the runs that are being trained."""
         return [worker.run.id for worker in self._slots if worker is not None and worker.run is not None]
 
+    def has_worker_for(self, run: PlannedRun) -> bool:
+        """Whether an idle worker has trained runs of the same shape, so that it need not be replaced."""
+        shape = self._shape(run)
+        return any(w is not None and w.run is None and w.shape == shape for w in self._slots)
+
     def holds_back(self, run: PlannedRun) -> bool:
         """Whether a run should wait, because another worker is compiling the graphs that it needs.
 

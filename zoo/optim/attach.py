@@ -56,6 +56,13 @@ def attach(optimizer: Optimizer, model: nn.Module) -> None:
         )
     if any(fixed_norms(model)):
         keep_norms(optimizer, lambda: fixed_norms(model))
+    # The modules are looked for once, as this takes a host longer than a step of a small model takes a GPU.
+    # Their tensors are looked up after every step, as those of a module may be replaced.
+    rounded = [
+        m
+        for m in model.modules()
+        if isinstance(m, Module) and any(spec.sphere_dim is not None for spec in m.specs.values())
+    ]
     followers = [m for m in model.modules() if isinstance(m, Module) and m.follows_step()]
     reparameterised = [m for m in model.modules() if isinstance(m, Module) and m.reparameterised]
 
@@ -64,13 +71,13 @@ def attach(optimizer: Optimizer, model: nn.Module) -> None:
         for follower in followers:
             with restored_if(skip, [local(p.detach()) for p in follower.parameters()]):
                 follower.after_step()
-        project(((parameter, dim) for _, parameter, dim in spheres(model)), skip=skip)
+        project([(p, dim) for module in rounded for _, p, dim in _spheres_of(module)], skip=skip)
         for module in reparameterised:
             with restored_if(skip, list(module.buffers())):
                 for name, reparameterisation in module.reparameterised.items():
                     reparameterisation.after_step(module, name)
 
-    if reparameterised or followers or any(spheres(model)):
+    if reparameterised or followers or rounded:
         optimizer.register_step_post_hook(after_step)
     _ATTACHED[optimizer].add(model)
 
@@ -78,6 +85,12 @@ def attach(optimizer: Optimizer, model: nn.Module) -> None:
 def spheres(model: nn.Module) -> Iterator[tuple[str, Tensor, int]]:
     """The trained parameters on spheres: name, current tensor, and the dimension of unit norm."""
     for path, module in model.named_modules():
-        for name, spec in module.specs.items() if isinstance(module, Module) else ():
-            if spec.sphere_dim is not None and not spec.frozen:
-                yield f"{path}.{name}" if path else name, module.get_parameter(name), spec.sphere_dim
+        for name, parameter, dim in _spheres_of(module) if isinstance(module, Module) else ():
+            yield f"{path}.{name}" if path else name, parameter, dim
+
+
+def _spheres_of(module: Module) -> Iterator[tuple[str, Tensor, int]]:
+    """The trained parameters of a module itself that are on spheres."""
+    for name, spec in module.specs.items():
+        if spec.sphere_dim is not None and not spec.frozen:
+            yield name, module.get_parameter(name), spec.sphere_dim

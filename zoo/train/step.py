@@ -129,6 +129,11 @@ class Stepper:
     z_loss: float
     unclipped: frozenset[str] = frozenset()
 
+    @cached_property
+    def _parameters(self) -> tuple[tuple[str, nn.Parameter], ...]:
+        """The model's parameters by name: to look for them takes a host longer than to start a kernel."""
+        return tuple(self.model.named_parameters())
+
     def backward(self, batch: Batch, stop: Callable[[], bool]) -> Tensor:
         """Compute the gradient of the mean over all targets of all ranks, without waiting for the device.
 
@@ -172,7 +177,7 @@ class Stepper:
             The measurements, the same on all ranks.
         """
         sums = self.backward(batch, stop)
-        return StepResult(sums, global_norm(p.grad for p in self.model.parameters()))
+        return StepResult(sums, global_norm(p.grad for _, p in self._parameters))
 
     def update(self, result: StepResult, pending: bool = False) -> None:
         """Clip the gradient in the parameters' `.grad`, step the optimizer, and clear the gradient.
@@ -189,9 +194,7 @@ class Stepper:
         if not pending:
             result.require_finite()
         counted = [
-            (name, p)
-            for name, p in self.model.named_parameters()
-            if p.grad is not None and name not in self.unclipped
+            (name, p) for name, p in self._parameters if p.grad is not None and name not in self.unclipped
         ]
         self.clip.clip(counted, global_norm(p.grad for _, p in counted) if self.unclipped else result.norm)
         for group in self.optimizer.param_groups:
