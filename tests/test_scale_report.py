@@ -267,7 +267,7 @@ def test_lines_of_another_ladder_are_taken_over(tmp_path: Path, rows: list[dict[
     assert line.name in {row["run"] for row in rows}
     state = progress(ladder(tmp_path, **changes))
     assert "1 of them taken over" in judged(ASKED, state).status
-    assert state.taken_over == 1 and state.hours is None
+    assert state.taken_over == 1 and not state.hours
 
 
 def test_a_side_has_the_same_rates_whatever_it_is_compared_with(tmp_path: Path) -> None:

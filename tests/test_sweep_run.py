@@ -185,8 +185,14 @@ def test_a_manifest_that_was_edited(tmp_path: Path) -> None:
         read_manifest(tmp_path)
 
 
-def test_runs_of_one_shape_share_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one of them compiles serves the others; a run of another shape gets a process of its own."""
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_runs_of_one_shape_share_a_process(
+    in_turn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one of them compiles serves the others; a run of another shape gets a process of its own.
+
+    Where the plan has the shapes in turn, a worker takes the runs of its own shape first.
+    """
     used, find = [], Pool._worker
 
     def noted(self: Pool, run: PlannedRun) -> Any:
@@ -196,6 +202,8 @@ def test_runs_of_one_shape_share_a_process(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(Pool, "_worker", noted)
     axes = {"model.d_mlp": [16, 24], "optimizer.lr": [0.1, 0.01]}
+    if in_turn:
+        axes = dict(reversed(axes.items()))
     assert execute(load_sweep(sweep_file(tmp_path, axes=axes, seeds=[0, 1])), workers=1).finished
     sizes = [{pid for variant, pid in used if size in variant} for size in ("d_mlp=16", "d_mlp=24")]
     assert len(used) == 8 and [len(pids) for pids in sizes] == [1, 1] and sizes[0] != sizes[1]

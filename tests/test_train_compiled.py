@@ -13,7 +13,7 @@ from torch._functorch._aot_autograd.autograd_cache import check_cacheable
 from zoo import build_model
 from zoo.kernels.graph_cache import cache_options
 from zoo.run.job import Job
-from zoo.train.compilation import compiled_loss
+from zoo.train.compilation import compiled_loss, require_no_graphs
 from zoo.train.run import train
 from zoo.utils.errors import ConfigError
 
@@ -108,6 +108,16 @@ def test_a_model_without_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GPT, "compiled_parts", [])
     with pytest.raises(ConfigError, match=r"train.compile: blocks: model 'gpt' has no blocks"):
         compiled_loss(build_model("gpt-tiny"), "blocks")
+
+
+def test_blocks_are_not_replayed_as_cuda_graphs() -> None:
+    from torch._inductor import config
+
+    with config.patch({"triton.cudagraphs": True}):
+        require_no_graphs(torch.device("cpu"))
+        with pytest.raises(ConfigError, match=r"compile: blocks.*TORCHINDUCTOR_CUDAGRAPHS=1.*expected true"):
+            require_no_graphs(torch.device("cuda"))
+    require_no_graphs(torch.device("cuda"))
 
 
 def test_what_compile_may_be(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ python -m benchmarks.scale train     train what is missing of all questions, or 
 python -m benchmarks.scale report    docs/results/scale.md, its pictures, the pages of the questions
 python -m benchmarks.scale recount   count the operations of the runs in the committed lines again
 python -m benchmarks.scale hours     core-hours used and left, question by question, or of some
+python -m benchmarks.scale machines  what a GPU changes in the losses of GPT with AdamW
 python -m benchmarks.scale copy DIR  a tiny copy of the study; with --study DIR the others are about it
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.scale.chapters import Chapter, judged
 from benchmarks.scale.forgetting import fine_tuned
+from benchmarks.scale.machines import compare_machines
 from benchmarks.scale.page import write
 from benchmarks.scale.place import THE_STUDY, Place
 from benchmarks.scale.questions import DRIFTING, LADDERS, Question
@@ -54,12 +56,13 @@ def _question(key: str) -> Question:
 
 
 def main() -> None:
-    """Train, write the pages, count again, print the hours, or make a tiny copy."""
+    """Train, write the pages, count again, compare machines, print the hours, or make a tiny copy."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--study", type=Path, help="the folder of a tiny copy")
     commands = options.add_subparsers(dest="what", required=True)
     commands.add_parser("report", help="write the pages")
     commands.add_parser("recount", help="count the operations of the runs again")
+    commands.add_parser("machines", help="compare the losses of two machines")
     for name, about in (("train", "train what is missing"), ("hours", "print the hours")):
         commands.add_parser(name, help=about).add_argument(
             "questions",
@@ -83,6 +86,8 @@ def main() -> None:
         elif given.what == "recount":
             for question in LADDERS:
                 print(f"{question.title}: {recount(place.load(question))} lines have other operations now")
+        elif given.what == "machines":
+            print(compare_machines(place))
         elif given.what == "train":
             train(place, given.questions)
         else:

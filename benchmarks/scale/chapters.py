@@ -88,11 +88,14 @@ def status(state: LadderProgress) -> str:
     if not state.ended:
         return f"{NO_RUN.capitalize()}; {state.planned} are planned."
     taken = f", {state.taken_over} of them taken over from an earlier question" if state.taken_over else ""
-    hours = "hours that are not known" if state.hours is None else f"{state.hours:.3g} core-hours"
+    hours = " and ".join(
+        f"{hours:.3g} worker-hours on {device}" if device else f"{hours:.3g} core-hours"
+        for device, hours in state.hours.items()
+    )
     begin = f"All runs have ended, {state.ended}" if state.complete else f"{state.ended} runs have ended"
     return (
-        f"{begin}{taken}, in {hours}; {state.planned} were planned, without the rates that are added beyond "
-        "the border of a grid."
+        f"{begin}{taken}, in {hours or 'hours that are not known'}; {state.planned} were planned, without "
+        "the rates that are added beyond the border of a grid."
     )
 
 

@@ -74,7 +74,7 @@ def hours(place: Place, questions: Sequence[Question], probe: SpeedProbe) -> str
             "question": question.key,
             "runs ended": state.ended,
             "planned": state.planned,
-            "core-hours used": f"{state.hours or 0:.3g}",
+            "core-hours used": f"{state.hours.get('', 0):.3g}",
             "core-hours left": "–",
             "speed from": "no checkpoint yet",
         }

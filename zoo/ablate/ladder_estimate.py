@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from rich.console import Group
 from scipy import stats
 
@@ -187,7 +188,11 @@ def _speed(
     speeds = [read_run_metrics(folder).tokens_per_second for folder in folders if folder.is_dir()]
     if known := [speed for speed in speeds if speed is not None]:
         return float(np.median(known)), "runs"
-    lines = [line for line in sweep.lines or () if line.run.size == size.params]
+    here = (
+        torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    )  # a GPU's speed says nothing of a core
+    of_its_size = [line for line in sweep.lines or () if line.run.size == size.params]
+    lines = [line for line in of_its_size if line.run.making.accelerator == here]
     if known := [line.run.tokens / line.seconds for line in lines if line.seconds]:
         return float(np.median(known)), "lines"
     side = size.sides[0]

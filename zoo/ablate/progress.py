@@ -70,11 +70,18 @@ class LadderProgress:
         return sum(map(self._is_shared, self.lines))
 
     @property
-    def hours(self) -> float | None:
-        """The hours of training of the other runs; None if no line records them."""
-        seconds = [line.seconds for line in self.lines if not self._is_shared(line)]
-        known = [each for each in seconds if each is not None]
-        return sum(known) / 3600 if known else None
+    def hours(self) -> Mapping[str, float]:
+        """The hours of training of the other runs, as far as lines record them.
+
+        They are those of workers, by the name of the accelerator that they shared; under "" those of
+        processors' cores.
+        """
+        found: dict[str, float] = {}
+        for line in self.lines:
+            if line.seconds is not None and not self._is_shared(line):
+                device = line.run.making.accelerator
+                found[device] = found.get(device, 0.0) + line.seconds / 3600
+        return found
 
     def _is_shared(self, line: RunLine) -> bool:
         return self.sweep.lines is not None and self.sweep.lines.is_shared(line)

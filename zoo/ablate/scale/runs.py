@@ -59,6 +59,11 @@ class Making:
     machine: str = ""
     bfloat16_product: str = ""
 
+    @property
+    def accelerator(self) -> str:
+        """The name of the accelerator, which multiplies bfloat16 by itself; "" stands for a processor."""
+        return self.machine if self.bfloat16_product == self.machine else ""
+
 
 @dataclass(frozen=True)
 class FinishedRun:
