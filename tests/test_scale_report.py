@@ -25,13 +25,16 @@ from benchmarks.drift.training import due
 from benchmarks.harness import RESULTS
 from benchmarks.scale.__main__ import chapters
 from benchmarks.scale.chapters import Chapter, judged
+from benchmarks.scale.machines import compare_machines
 from benchmarks.scale.page import BEGIN, END, claims, front_page, own_page, pages, readme, write
 from benchmarks.scale.place import THE_STUDY
 from benchmarks.scale.questions import DRIFTING, LADDERS, Claim, Question
 from benchmarks.scale.rates import drifting
 from benchmarks.scale.stability import by_method, largest_stable, stability
 from benchmarks.scale.together import added_up, together
+from zoo.ablate.estimate import SpeedProbe
 from zoo.ablate.execute import plan_of_known
+from zoo.ablate.ladder_estimate import ladder_costs
 from zoo.ablate.ladder_plan import LadderPlanner
 from zoo.ablate.lines import ADDED, COLUMNS, Lines, config_hash
 from zoo.ablate.outcome import Outcome
@@ -268,6 +271,25 @@ def test_lines_of_another_ladder_are_taken_over(tmp_path: Path, rows: list[dict[
     state = progress(ladder(tmp_path, **changes))
     assert "1 of them taken over" in judged(ASKED, state).status
     assert state.taken_over == 1 and not state.hours
+
+
+def test_hours_of_workers_on_a_gpu_are_no_core_hours(
+    tmp_path: Path, rows: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    there = {"machine": "NVIDIA H200", "bfloat16_product": "NVIDIA H200", "worker_seconds": "1.8"}
+    here = {"machine": "AMD EPYC", "bfloat16_product": "processor"}
+    found, state = chapter(tmp_path, [rows[0] | there, rows[1] | there, rows[2] | here])
+    assert state.hours == pytest.approx({"NVIDIA H200": 0.001, "": 0.01})
+    assert "in 0.001 worker-hours on NVIDIA H200 and 0.01 core-hours" in found.status
+    cost = ladder_costs(ladder(tmp_path), SpeedProbe(1, lambda what: None))[0]
+    assert cost.measured_in == "lines"
+    assert cost.speed == pytest.approx(float(rows[2]["tokens"]) / 36)
+
+
+def test_the_page_of_the_gpu_has_the_differences_of_the_lines() -> None:
+    page = (RESULTS / "gpu-small.md").read_text(encoding="utf-8")
+    assert compare_machines(THE_STUDY) in page, "python -m benchmarks.scale machines"
 
 
 def test_a_side_has_the_same_rates_whatever_it_is_compared_with(tmp_path: Path) -> None:

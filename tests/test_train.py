@@ -23,6 +23,7 @@ from zoo.optim.clip import Clip
 from zoo.run.config import RunConfig, load_config
 from zoo.train.checkpoints import Checkpoints
 from zoo.train.distributed import World
+from zoo.train.environment import describe
 from zoo.train.evaluate import evaluate
 from zoo.train.monitor import Monitor
 from zoo.train.run import train
@@ -174,6 +175,13 @@ def test_lines_of_metrics(run: Path) -> None:
     parameters = sum(p.numel() for p in model.parameters())
     assert size["parameters"] == parameters
     assert size["optimizer_bytes"] == 8 * parameters + 4 * len(list(model.parameters()))
+
+
+def test_what_multiplies_bfloat16_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: f"name of {device}")
+    product = [describe(World(0, 1, torch.device(on)), 0)["bfloat16_product"] for on in ("cuda", "cpu")]
+    assert product[0] == "name of cuda"
+    assert product[1] in ("processor", "float32, rounded")
 
 
 def test_the_run_folder_is_complete(run: Path) -> None:

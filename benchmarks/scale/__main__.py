@@ -3,6 +3,7 @@
 python -m benchmarks.scale train     train what is missing of all questions, or of some
 python -m benchmarks.scale report    docs/results/scale.md, its pictures, the pages of the questions
 python -m benchmarks.scale recount   count the operations of the runs in the committed lines again
+python -m benchmarks.scale score     score what has ended of all questions, or of some, on further texts
 python -m benchmarks.scale hours     core-hours used and left, question by question, or of some
 python -m benchmarks.scale machines  what a GPU changes in the losses of GPT with AdamW
 python -m benchmarks.scale copy DIR  a tiny copy of the study; with --study DIR the others are about it
@@ -23,11 +24,18 @@ from benchmarks.scale.questions import DRIFTING, LADDERS, Question
 from benchmarks.scale.rates import drifting
 from benchmarks.scale.recount import recount
 from benchmarks.scale.stability import stability
-from benchmarks.scale.study import hours, speed_probe, train
+from benchmarks.scale.study import hours, score_ended, speed_probe, train
 from benchmarks.scale.tiny import write_tiny
 from benchmarks.scale.together import added_up
 from zoo.ablate.progress import progress
 from zoo.utils.errors import ZooError
+
+ABOUT_QUESTIONS = (
+    ("train", "train what is missing"),
+    ("score", "score what has ended on further texts"),
+    ("hours", "print the hours"),
+)
+"""The commands that are about questions, and what they do."""
 
 
 def chapters(place: Place = THE_STUDY) -> Iterator[Chapter]:
@@ -56,14 +64,14 @@ def _question(key: str) -> Question:
 
 
 def main() -> None:
-    """Train, write the pages, count again, compare machines, print the hours, or make a tiny copy."""
+    """Train, write the pages, count again, compare machines, score, print the hours, or make a tiny copy."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--study", type=Path, help="the folder of a tiny copy")
     commands = options.add_subparsers(dest="what", required=True)
     commands.add_parser("report", help="write the pages")
     commands.add_parser("recount", help="count the operations of the runs again")
     commands.add_parser("machines", help="compare the losses of two machines")
-    for name, about in (("train", "train what is missing"), ("hours", "print the hours")):
+    for name, about in ABOUT_QUESTIONS:
         commands.add_parser(name, help=about).add_argument(
             "questions",
             nargs="*",
@@ -90,6 +98,9 @@ def main() -> None:
             print(compare_machines(place))
         elif given.what == "train":
             train(place, given.questions)
+        elif given.what == "score":
+            for question in given.questions:
+                score_ended(place, question)
         else:
             print(hours(place, given.questions, speed_probe()))
     except ZooError as error:
