@@ -16,6 +16,7 @@ from two_ranks import on_two_ranks
 from zoo import build_model, build_optimizer
 from zoo.checkpoint.recipe import declare
 from zoo.init import initialise
+from zoo.kernels.matmul import BFLOAT16
 from zoo.models import Model
 from zoo.nn.sphere import project
 from zoo.optim import Adafactor, Muon, load_state_by_name, state_by_name
@@ -25,6 +26,9 @@ from zoo.train.step import global_norm
 from zoo.utils.sharded import gathered, whole
 
 TOLERANCE: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-6}
+ROUNDED: dict[str, Any] = TOLERANCE if BFLOAT16 else {"rtol": 1e-6, "atol": 1e-3}
+"""Tolerance of weights with Muon. On a processor without instructions for bfloat16 gradients of two ranks can
+differ in the last bit, which Newton-Schulz may round the other way."""
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 12, "n_layers": 1, "n_heads": 2, "d_mlp": 7}
 MODELS: dict[str, dict[str, Any]] = {"ngpt": {}, "gpt": {"init": "he", "reparam": "wesar"}}
 AMOS: list[tuple[str, float | None, str]] = [
@@ -92,7 +96,8 @@ def compare(ours: World, model_name: str, optimizer_name: str) -> None:
     clip = math.inf if "muon" in optimizer_name else 0.5
     norms = [train(m, o, 4, clip) for m, o in zip((single, sharded), optimizers, strict=True)]
     torch.testing.assert_close(norms[1], norms[0], rtol=5e-6, atol=0.0)  # sums of squares in another order
-    agree(sharded, optimizers[1], single, optimizers[0])
+    tolerance = ROUNDED if "muon" in optimizer_name else TOLERANCE
+    agree(sharded, optimizers[1], single, optimizers[0], tolerance)
 
     saved = {n: gathered(slots) for n, slots in state_by_name(optimizers[1]).items()}
     again, resumed = copy.deepcopy(single), build_model(model_name, **SIZES, **MODELS[model_name], seed=1)
@@ -103,7 +108,7 @@ def compare(ours: World, model_name: str, optimizer_name: str) -> None:
         load_state_by_name(optimizer, saved)
     for m, o in zip((again, resumed), restored, strict=True):
         train(m, o, 2, clip)
-    agree(resumed, restored[1], again, restored[0])
+    agree(resumed, restored[1], again, restored[0], tolerance)
 
 
 def agree(
@@ -111,14 +116,15 @@ def agree(
     sharded_optimizer: torch.optim.Optimizer,
     single: nn.Module,
     optimizer: torch.optim.Optimizer,
+    tolerance: dict[str, Any],
 ) -> None:
     for (name, a), b in zip(sharded.named_parameters(), single.parameters(), strict=True):
-        torch.testing.assert_close(whole(a.detach()), b.detach(), **TOLERANCE, msg=name)
+        torch.testing.assert_close(whole(a.detach()), b.detach(), **tolerance, msg=name)
     states = state_by_name(sharded_optimizer), state_by_name(optimizer)
     for name, slots in states[1].items():
         for slot, value in slots.items():
             found = whole(states[0][name][slot])
-            torch.testing.assert_close(found, value, **TOLERANCE, msg=f"{name}/{slot}")
+            torch.testing.assert_close(found, value, **tolerance, msg=f"{name}/{slot}")
 
 
 def project_both_axes(ours: World) -> None:

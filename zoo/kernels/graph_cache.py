@@ -46,3 +46,10 @@ def keep_every_graph() -> None:
     """
     limits = torch.compiler.config
     limits.recompile_limit = max(limits.recompile_limit, limits.accumulated_recompile_limit)
+
+
+def replays_graphs(device: torch.device) -> bool:
+    """Whether torch replays what it compiles as CUDA graphs (TORCHINDUCTOR_CUDAGRAPHS=1), on a GPU only."""
+    from torch._inductor import config  # imports a part of the compiler
+
+    return device.type == "cuda" and bool(config.triton.cudagraphs)

@@ -28,11 +28,6 @@ def project(matrices: Iterable[tuple[Tensor, int]], skip: Tensor | None = None) 
     for _, weight, dim in pairs:
         squares.append(exact(weight).square().sum(dim, keepdim=True))  # far faster on a CPU than vector_norm
     sum_over_ranks(squares, [matrix for matrix, _, _ in pairs], [(dim,) for _, _, dim in pairs])
-    if not pairs:
-        return
-    # For the small models of an ablation a GPU is faster than a host that calls it matrix by matrix.
-    torch._foreach_sqrt_(squares)
-    torch._foreach_clamp_min_(squares, 1e-12)
-    torch._foreach_reciprocal_(squares)
-    factors = squares if skip is None else [torch.where(skip, 1.0, factor) for factor in squares]
-    torch._foreach_mul_([weight for _, weight, _ in pairs], factors)
+    for (_, weight, _), square in zip(pairs, squares, strict=True):
+        factor = square.sqrt_().clamp_min_(1e-12).reciprocal_()
+        weight.mul_(factor if skip is None else torch.where(skip, 1.0, factor))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from zoo.kernels.graph_cache import cache_options, keep_every_graph
+from zoo.kernels.graph_cache import cache_options, keep_every_graph, replays_graphs
 from zoo.models import Model
 from zoo.run.train_config import Compile
 from zoo.train.step import Loss
@@ -26,7 +26,11 @@ def compiled_loss(model: Model, how: Compile) -> Loss:
     keep_every_graph()
     options = cache_options()
     if how == "blocks":
-        require_no_graphs(next(model.parameters()).device)
+        if replays_graphs(next(model.parameters()).device):
+            raise ConfigError(
+                "train.compile: blocks: torch is told to replay CUDA graphs (TORCHINDUCTOR_CUDAGRAPHS=1), in "
+                "which a block would overwrite the output of the one before; expected true"
+            )
         if not model.compiled_parts:
             raise ConfigError(
                 f"train.compile: blocks: model '{getattr(model.config, 'type', '')}' has no blocks; "
@@ -38,24 +42,3 @@ def compiled_loss(model: Model, how: Compile) -> Loss:
             setattr(module, method, torch.compile(function, dynamic=False, fullgraph=True, options=options))
         return model.loss
     return torch.compile(model.loss, options=options)
-
-
-def require_no_graphs(device: torch.device) -> None:
-    """Check that torch was not told to replay what it compiles for a GPU as CUDA graphs.
-
-    It replays a loss that is compiled as a whole. A graph for each block would overwrite the output of the
-    block before, which torch refuses in the first evaluation.
-
-    Args:
-        device: the device of the model.
-
-    Raises:
-        ConfigError: The device is a GPU and torch was told so, by `TORCHINDUCTOR_CUDAGRAPHS=1` for instance.
-    """
-    from torch._inductor import config  # imports a part of the compiler
-
-    if device.type == "cuda" and config.triton.cudagraphs:
-        raise ConfigError(
-            "train.compile: blocks: torch is told to replay CUDA graphs (TORCHINDUCTOR_CUDAGRAPHS=1); "
-            "expected true, as only a loss that is compiled as a whole can be replayed"
-        )
