@@ -20,7 +20,7 @@ from benchmarks.scale.forgetting import fine_tuned
 from benchmarks.scale.machines import compare_machines
 from benchmarks.scale.page import write
 from benchmarks.scale.place import THE_STUDY, Place
-from benchmarks.scale.questions import DRIFTING, LADDERS, Question
+from benchmarks.scale.questions import BY_KEY, DRIFTING, LADDERS, Question
 from benchmarks.scale.rates import drifting
 from benchmarks.scale.recount import recount
 from benchmarks.scale.stability import stability
@@ -57,10 +57,9 @@ def _question(key: str) -> Question:
     Raises:
         argparse.ArgumentTypeError: No question has the key.
     """
-    known = {question.key: question for question in LADDERS}
-    if key not in known:
-        raise argparse.ArgumentTypeError(f"{key!r} is no question; there are {', '.join(known)}")
-    return known[key]
+    if key not in BY_KEY:
+        raise argparse.ArgumentTypeError(f"{key!r} is no question; there are {', '.join(BY_KEY)}")
+    return BY_KEY[key]
 
 
 def main() -> None:
@@ -100,7 +99,7 @@ def main() -> None:
             train(place, given.questions)
         elif given.what == "score":
             for question in given.questions:
-                score_ended(place, question)
+                score_ended(place, question, place.load(question))
         else:
             print(hours(place, given.questions, speed_probe()))
     except ZooError as error:

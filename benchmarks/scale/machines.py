@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.harness import table
 from benchmarks.scale.place import Place
-from benchmarks.scale.questions import LADDERS, Question
+from benchmarks.scale.questions import BY_KEY
 from zoo.ablate.lines import Lines
 from zoo.ablate.scale.runs import FinishedRun
 from zoo.ablate.statistics import summarise
@@ -23,7 +23,7 @@ def compare_machines(place: Place) -> str:
         place: the files of the study.
     """
     ours, theirs = (_runs(place, *side) for side in SIDES)
-    compared = place.load(_question(SIDES[0][0])).ladder[0].seeds
+    compared = place.load(BY_KEY[SIDES[0][0]]).ladder[0].seeds
     found: dict[str, list[float]] = {"of the tuning, at the same rate": [], "of the comparison": []}
     tuning, comparison = found.values()
     for run in ours:
@@ -38,12 +38,8 @@ def compare_machines(place: Place) -> str:
     return table([_row(name, values) for name, values in found.items() if len(values) > 1])
 
 
-def _question(key: str) -> Question:
-    return next(question for question in LADDERS if question.key == key)
-
-
 def _runs(place: Place, key: str, variant: str) -> list[FinishedRun]:
-    lines = place.load(_question(key)).lines
+    lines = place.load(BY_KEY[key]).lines
     assert lines is not None  # every question has lines
     return [line.run for line in Lines(lines.file) if line.run.variant == variant]
 

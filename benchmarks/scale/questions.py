@@ -188,5 +188,7 @@ LADDERS = (
     ),
 )
 """Those with a sweep file."""
+BY_KEY = {question.key: question for question in LADDERS}
+"""The same by their keys."""
 DRIFTING = Question("q5", "Q5: rates that transfer")
 """That of `benchmarks.drift`."""

@@ -15,6 +15,7 @@ from zoo.ablate.estimate import SpeedProbe
 from zoo.ablate.ladder_estimate import ladder_costs, total_cost
 from zoo.ablate.pool import worker_count
 from zoo.ablate.progress import progress
+from zoo.ablate.sweep import Sweep
 from zoo.utils.errors import DataError
 
 FIRST = LADDERS[0]
@@ -45,16 +46,16 @@ def train(place: Place, questions: Sequence[Question]) -> None:
         if question.fine_tunes:
             print(f"{question.key} begins with {lay_source(place.load(FIRST))}.", flush=True)
         print(hours(place, [question], probe), flush=True)
-        scoring = partial(score_ended, place, question)
+        scoring = partial(score_ended, place, question, place.load(question))
         status = run_zoo("sweep", str(place.file(question)), meanwhile=scoring)
         scoring()
         if status not in JUDGED:
             raise SystemExit(status)
 
 
-def score_ended(place: Place, question: Question) -> None:
+def score_ended(place: Place, question: Question, sweep: Sweep) -> None:
     """Score the runs of a question that have ended and have no score, as long as their folders are there."""
-    for sentence in score(question, place.load(question), place.texts):
+    for sentence in score(question, sweep, place.texts):
         print(sentence, flush=True)
 
 

@@ -31,7 +31,8 @@ def pack(file: Path) -> None:
     """Write the file.
 
     Raises:
-        DataError: a text is not there.
+        DataError: a text of the corpus is not there.
+        FileNotFoundError: a text that models are scored on is not there.
     """
     job = Job.of(THE_STUDY.load(LADDERS[0]).ladder[0].sides[0].config)
     data = job.data

@@ -6,7 +6,8 @@
 #
 # A question has its number of workers after the sign. Questions are trained at once, each in a copy of the repository, as a folder of
 # sweeps has one sweep at a time. Lines that are in the repository count, and their questions go on; the last lines are in the folder
-# after every pass of the loop, with a log. What Python lacks has to be on PYTHONPATH. docs/results/gpu-small.md has what is known of the speed.
+# after every pass of the loop, with a log. What Python lacks has to be on PYTHONPATH, and NVIDIA's MPS, if it is to be
+# used, on PATH. docs/results/gpu-small.md has what is known of the speed.
 set -u
 packed=$(realpath "$1") seconds=$2 root=$PWD
 mkdir -p "$3" && out=$(realpath "$3")
@@ -17,7 +18,7 @@ tar -C "$work" -xzf "$packed"
 export XDG_CACHE_HOME=$work/cache STUDY_LIBRARY=$work/library OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1
 export TORCHINDUCTOR_CUDAGRAPHS=1 TORCHINDUCTOR_COMPILE_THREADS=1
 packages=${PYTHONPATH:-}
-mps=$(command -v nvidia-cuda-mps-control || ls /usr/local/nvidia/bin/nvidia-cuda-mps-control 2>/dev/null)
+mps=$(command -v nvidia-cuda-mps-control)
 if [ -n "$mps" ]; then
   export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps
   mkdir -p "$work/mps" && "$mps" -d
@@ -40,25 +41,18 @@ for part in "$@"; do
     > "$out/$question.log" 2>&1 &
   pids+=($!)
 done
-score() { (enter "$work/$1/repository" && python3 -m benchmarks.scale score "$1") >> "$out/score.log" 2>&1; }
-copy() {
+score_and_copy() {
   for question in "${questions[@]}"; do
+    (enter "$work/$question/repository" && python3 -m benchmarks.scale score "$question") >> "$out/score.log" 2>&1
     cp "$work/$question/repository/docs/results/scale/$question"{,-scores}.csv "$out/" 2>/dev/null
   done
   (cd "$out" && wc -l ./*.csv 2>/dev/null | tr '\n' ' ')
 }
-scorers=()
-for question in "${questions[@]}"; do
-  (while sleep 30; do score "$question"; done) &
-  scorers+=($!)
-done
 while [ $SECONDS -lt "$seconds" ] && kill -0 "${pids[@]}" 2>/dev/null; do
   sleep 5
-  echo "$SECONDS s: $(copy)"
+  echo "$SECONDS s: $(score_and_copy)"
 done
-kill -KILL "${pids[@]}" "${scorers[@]}" 2>/dev/null # every run that has ended has its line; the others are lost
-for question in "${questions[@]}"; do score "$question" & scorers+=($!); done
-wait "${scorers[@]}" 2>/dev/null
-copy
+kill -KILL "${pids[@]}" 2>/dev/null # every run that has ended has its line; the others are lost
+score_and_copy
 [ -n "$mps" ] && echo quit | "$mps"
 exit 0

@@ -7,7 +7,7 @@ The smallest models, with which a sweep begins, come first. What is compiled sta
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.scale.place import THE_STUDY
-from benchmarks.scale.questions import LADDERS
+from benchmarks.scale.questions import BY_KEY
 from zoo.ablate.compiling import shape_of
 from zoo.run.config import RunConfig, load_config, plain
 from zoo.run.job import Job
@@ -30,7 +30,7 @@ STEPS = 3
 def shapes(keys: list[str]) -> list[tuple[str, RunConfig]]:
     """A configuration for every shape that is compiled, with its name, the smallest models first."""
     found: dict[str, tuple[int, str, RunConfig]] = {}
-    for question in (question for question in LADDERS if question.key in keys):
+    for question in (BY_KEY[key] for key in keys):
         for number, size in enumerate(THE_STUDY.load(question).ladder):
             for side in size.sides:
                 if Job.of(side.config).train.compile:
@@ -51,8 +51,11 @@ def compile_one(name: str, fields: JsonObject) -> str:
 
 def main() -> None:
     """Compile all shapes, each in a process of its own."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options.add_argument("questions", nargs="+", choices=BY_KEY, metavar="QUESTION")
+    keys = options.parse_args().questions
     with ProcessPoolExecutor(cores(), get_context("spawn"), max_tasks_per_child=1) as pool:
-        jobs = [pool.submit(compile_one, name, plain(config)) for name, config in shapes(sys.argv[1:])]
+        jobs = [pool.submit(compile_one, name, plain(config)) for name, config in shapes(keys)]
         for job in jobs:
             print(job.result(), flush=True)
 
