@@ -321,3 +321,10 @@ def test_generate_in_the_template(
     }.items():
         zoo("generate", tmp_path / "hub", *bad, status=2)
         assert message in capsys.readouterr().err
+    without = tmp_path / "hub" / "tokenizer_config.json"
+    settings = json.loads(without.read_text())
+    settings.pop("chat_template", None)
+    without.write_text(json.dumps(settings))
+    (tmp_path / "hub" / "chat_template.jinja").unlink(missing_ok=True)
+    zoo("generate", tmp_path / "hub", "--chat", status=2)
+    assert "hub: data.template: the tokenizer comes without a chat template" in capsys.readouterr().err

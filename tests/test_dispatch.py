@@ -6,7 +6,7 @@ from threading import Event, Thread
 from typing import Any
 
 from zoo import build_model
-from zoo.run.explanation import flops_per_target
+from zoo.run.flops import flops_per_target
 
 
 def test_one_thread_at_a_time_counts_operations() -> None:

@@ -458,6 +458,7 @@ def test_a_group_of_prodigy_without_a_rate_takes_no_part() -> None:
     ("optimizer", "message"),
     [
         ("{type: adamw, lr: 1e-3, betas: [0.0, 0.95], cautious: true}", "cautious has no effect without"),
+        ("{type: adamw, lr: 1e-3, cautious: true, fused: false}", "fused: false has no effect with cautious"),
         ("{type: lion, lr: 1e-3, betas: [0.0, 0.99], cautious: true}", "cautious has no effect without"),
         ("{type: muon, lr: 1e-3, momentum: 0.0, cautious: true}", "cautious has no effect without"),
         ("{type: amos, lr: 1e-3, cautious: true}", "optimizer.cautious: unknown key"),

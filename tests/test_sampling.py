@@ -171,6 +171,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"temperature": 0.0, "top_k": 3}, "top_k has no effect at temperature 0"),
     ({"temperature": 0.0, "top_p": 0.5}, "top_p has no effect at temperature 0"),
     ({"temperature": 0.0, "seed": 0}, "seed has no effect at temperature 0"),
+    ({"top_k": 30}, "top_k is 30, which has no effect with 30 tokens in the vocabulary"),
+    ({"eos_id": 30}, "eos_id: id 30 is not in the vocabulary; expected 0 to 29"),
+    ({"eos_id": [0, -1]}, "eos_id: id -1 is not in the vocabulary"),
+    ({"start_id": 30}, "start_id: id 30 is not in the vocabulary"),
 ]
 
 

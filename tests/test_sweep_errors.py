@@ -222,6 +222,10 @@ FILES = [
         r"tune: grids: every variant is tuned over equally many values of the same keys; expected 2 of opt",
     ),
     (
+        BASE + INIT + RATES + ",\n  grids: [{where: {init: he}, grid: {optimizer.lr: [0.1, 0.01]}}]}",
+        r"tune: grids: \{'init': 'he'\} has the values of grid, so that it has no effect",
+    ),
+    (
         BASE + INIT + RATES + ",\n  grids: [{where: {init: hee}, grid: {optimizer.lr: [1, 2]}}]}",
         r"s.yaml:4: tune.grids.where.init: no value 'hee'; did you mean 'he'\?",
     ),

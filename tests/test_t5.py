@@ -18,7 +18,7 @@ from zoo.init import AmosInit, Init, Registry, T5Init
 from zoo.models import T5, EncoderDecoder, EncoderDecoderConfig, NGPTT5Config, T5Config
 from zoo.nn.linear import Linear
 from zoo.reparam import NoReparam
-from zoo.run.explanation import flops_per_target
+from zoo.run.flops import flops_per_target
 from zoo.utils.errors import DataError
 
 LARGE = T5Config(vocab_size=32128, d_model=1024, n_layers=24, n_heads=16, d_head=64, d_mlp=2816)

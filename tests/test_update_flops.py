@@ -15,10 +15,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from zoo import build_model, build_optimizer
 from zoo.ablate.run_metrics import read_run_metrics
+from zoo.ablate.step_cost import step_cost
 from zoo.checkpoint.recipe import declare
-from zoo.run.config import load_config
-from zoo.run.explanation import explain, flops_per_target, update_flops
+from zoo.run.config import RunConfig, load_config
+from zoo.run.explanation import explain
 from zoo.run.factory import recipe_of
+from zoo.run.flops import flops_per_target, update_flops
 from zoo.run.job import Job
 from zoo.train.run import train
 
@@ -70,10 +72,24 @@ def test_they_are_explained() -> None:
         assert (found.totals.update_flops > 0) == shown == ("FLOPs a step" in text.getvalue())
 
 
+def counted_in_a_step(config: RunConfig) -> int:
+    """The operations of a forward and backward pass per token, without the gradients of frozen blocks."""
+    assert config.model is not None
+    model = build_model({"model": config.model})
+    for rule in config.freeze:
+        assert rule.depth is not None
+        for depth in range(rule.depth[0], rule.depth[1] + 1):
+            model.get_submodule(f"blocks.{depth - 1}").requires_grad_(False)
+    batch = model.example(3, 16)
+    with FlopCounterMode(display=False) as counter:
+        torch.autograd.backward(model.loss(*batch).total)
+    return int(counter.get_total_flops()) // batch[-1].numel()
+
+
 def test_those_of_a_run(tmp_path: Path) -> None:
-    """Every step has those of the optimizer once; parameters that are not trained have none."""
-    frozen = ("freeze=[{depth: [1, 1]}]",)
-    for i, changes in enumerate(((), frozen)):
+    """Parameters that are not trained have neither gradients nor updates, in a run and in its forecast."""
+    found = []
+    for i, changes in enumerate(((), ("freeze=[{depth: [1, 1]}]",))):
         config = tiny(
             tmp_path,
             "optimizer={type: muon, lr: 1e-3}",
@@ -84,7 +100,12 @@ def test_those_of_a_run(tmp_path: Path) -> None:
             batch_size=2,
         )
         model = declare(recipe_of(config))
-        training = flops_per_target(model, 16)[1]
+        training = counted_in_a_step(config)
         update = update_flops(model, Job.of(config).optimizer) / (1 + i)
         total = read_run_metrics(train(config).folder).training.total
         assert total["flops"] == 4 * (2 * 16 * training + update)
+        forward = flops_per_target(model, 16)[0]
+        evaluations = (Job.of(config).train.eval_batches or 0) / Job.of(config).train.eval_every
+        assert step_cost(config) == (32, 32 * (training + forward * evaluations) + update)
+        found.append(training)
+    assert found[1] < found[0]

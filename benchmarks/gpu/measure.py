@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from benchmarks.contenders import Trainee, Workload, llama, llama_sizes
 from benchmarks.gpu.cells import CELLS, FULL, TINY, Cell, Generation, Size, Training, Update
 from zoo import Model, build_model, build_optimizer, generate
-from zoo.run.explanation import flops_per_target
+from zoo.run.flops import flops_per_target
 from zoo.train.compilation import compiled_loss
 from zoo.train.recompute import recompute
 from zoo.utils.accelerators import flops_of

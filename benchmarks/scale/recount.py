@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from zoo.ablate.lines import RunLine
-from zoo.ablate.run_metrics import flops_of
 from zoo.ablate.sweep import Sweep
+from zoo.run.flops import run_flops
 
 
 def recount(sweep: Sweep) -> int:
@@ -20,7 +20,7 @@ def recount(sweep: Sweep) -> int:
         side = sides.get((run.variant, int(run.size)))
         if side is None or not line.row["flops"]:
             return {}
-        per_target, per_step = flops_of(side.config)
-        return {"flops": repr(per_target * run.tokens + per_step * run.tokens / side.per_step)}
+        flops = run_flops(side.config)
+        return {"flops": repr(flops.training * run.tokens + flops.update * run.tokens / side.per_step)}
 
     return 0 if sweep.lines is None else sweep.lines.correct(counted)

@@ -188,6 +188,8 @@ class Tune(Config):
                     "grids: every variant is tuned over equally many values of the same keys; expected "
                     + ", ".join(f"{size} of {key}" for key, size in sizes.items())
                 )
+            if all(set(values) == set(self.grid[key]) for key, values in other.grid.items()):
+                raise ValueError(f"grids: {other.where} has the values of grid, so that it has no effect")
         grids = [self.grid, *(other.grid for other in self.grids)]
         for key, values in [item for grid in grids for item in grid.items()]:
             if len(set(values)) < len(values):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from math import inf, isfinite, nan
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,15 +14,13 @@ from zoo.ablate.scale.runs import Making
 from zoo.ablate.task_scores import task_scores
 from zoo.data.files import read_object
 from zoo.data.tokenizers.base import DESCRIPTION
-from zoo.run.config import RunConfig, load_config, plain
+from zoo.run.config import RunConfig, load_config
+from zoo.run.flops import run_flops
 from zoo.utils.errors import ZooError
 from zoo.utils.files import CONFIG_BYTES, read_text
 from zoo.utils.measures import MEASURES, Measure, with_perplexity
 from zoo.utils.run_folder import Record, RunFolder
 from zoo.utils.untyped import JsonObject
-
-if TYPE_CHECKING:
-    from zoo.models import Model
 
 FEWEST_SPEEDS = 3
 """Number of log lines, the first of which includes compilation, up to which the spread is unknown."""
@@ -150,7 +145,7 @@ def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> R
         [record for record in records if record["kind"] == kind]
         for kind in ("train", "validation", "size", "spike")
     )
-    flops, update = flops_of(config)
+    flops = run_flops(config)
     size = sizes[0] if sizes else {}
     speeds = [record["timing"]["tokens_per_second"] for record in train]
     speed = float(np.median(speeds[1:] or speeds)) if speeds else None
@@ -160,8 +155,8 @@ def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> R
     return RunMetrics(
         folder=run,
         config=config,
-        validation=read_curve(validation, train, flops, update),
-        training=read_curve(train, train, flops, update),
+        validation=read_curve(validation, train, flops.training, flops.update),
+        training=read_curve(train, train, flops.training, flops.update),
         step_seconds=train[0]["tokens"] / train[0]["step"] / speed if speed else None,
         tokens_per_second=speed,
         peak_memory=max((m for m in memory if m is not None), default=None),
@@ -215,42 +210,3 @@ def _scores(run: RunFolder, points: int) -> dict[str, Numbers]:
         if points and score.value is not None:
             scores[name] = np.array([nan] * (points - 1) + [score.value], dtype=np.float64)
     return scores
-
-
-def flops_of(config: RunConfig) -> tuple[int, float]:
-    """The floating point operations of training per target, and those of the optimizer per step.
-
-    Raises:
-        ZooError: The configuration has no model or no data.
-    """
-    if config.model is None or config.data is None:
-        raise ZooError(f"{config.name}: {RunFolder.CONFIG} has no model or no data; it is not that of a run")
-    from zoo.run.explanation import update_flops
-
-    architecture = {"model": config.model, "reparam": config.reparam}
-    update = 0.0
-    if config.optimizer is not None:
-        model = _declared(json.dumps(plain(architecture | {"freeze": config.freeze})))
-        update = update_flops(model, config.optimizer)
-    return _training_flops(json.dumps(plain(architecture)), config.data.length), update
-
-
-@cache
-def _training_flops(architecture: str, length: int) -> int:
-    """Count operations once for all runs that share model and reparameterisation, given as JSON."""
-    from zoo.run.explanation import flops_per_target
-
-    return flops_per_target(_declared(architecture), length)[1]
-
-
-@cache
-def _declared(architecture: str) -> Model:
-    """The model on the meta device, given as JSON of a configuration; frozen parameters are declared so."""
-    from zoo.checkpoint.recipe import declare
-    from zoo.init import freeze
-    from zoo.run.factory import recipe_of
-
-    config = load_config(json.loads(architecture))
-    model = declare(recipe_of(config))
-    freeze(model, config.freeze)
-    return model

@@ -12,6 +12,9 @@ from zoo.ablate.scale.runs import parse_count
 from zoo.config.registry import Config
 from zoo.utils.untyped import JsonObject
 
+MOST = 1e15
+"""The largest count, a hundred times the tokens of the longest training that is known."""
+
 COPY_SEED = 1000
 """The first seed of a copy of the baseline, so that it shares no run with the baseline."""
 
@@ -28,10 +31,12 @@ def _count(value: object) -> object:
 Count = Annotated[
     float,
     BeforeValidator(_count),
-    Field(gt=0, allow_inf_nan=False),
-    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}),
+    Field(gt=0, le=MOST, allow_inf_nan=False),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": MOST}, {"type": "string"}]}
+    ),
 ]
-"""A number above 0, which may be written as 2M for 2,000,000."""
+"""A number above 0 and at most `MOST`, which may be written as 2M for 2,000,000."""
 
 
 class SizeRule(Config):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from zoo.checkpoint.recipe import declare
 from zoo.run.config import RunConfig
-from zoo.run.explanation import flops_per_target, update_flops
-from zoo.run.factory import recipe_of
+from zoo.run.flops import run_flops
 from zoo.run.job import Job
 
 
@@ -26,11 +24,8 @@ class StepCost(NamedTuple):
 
 def step_cost(config: RunConfig) -> StepCost:
     """Count the targets and the operations of a step."""
-    job = Job.of(config)
-    model = declare(recipe_of(job.config))
-    *_, targets = model.example(1, job.data.length)
-    forward, training = flops_per_target(model, job.data.length)
-    batch = job.train.batch_size * targets.numel()
-    evaluations = (job.train.eval_batches or 0) / job.train.eval_every
-    update = update_flops(model, job.optimizer)
-    return StepCost(batch, batch * (training + forward * evaluations) + update)
+    train = Job.of(config).train
+    flops = run_flops(config)
+    batch = train.batch_size * flops.targets
+    evaluations = (train.eval_batches or 0) / train.eval_every
+    return StepCost(batch, batch * (flops.training + flops.forward * evaluations) + flops.update)

@@ -69,7 +69,7 @@ class TextGenerator:
         place = find_device(device)
         if cuda_graph:
             CUDAGraphs.require(place)  # before the model is loaded
-        self._model = load_model(path, device=place, dtype=dtype)
+        self._path, self._model = path, load_model(path, device=place, dtype=dtype)
         data = data_of(path)
         self._prompting, self._tokenizer = _prompting(path, self._model, data), tokenizer_of(path)
         self._compile, self._cuda_graph = compile, cuda_graph
@@ -157,7 +157,10 @@ class TextGenerator:
         """The tokens of a conversation."""
         for message in messages:
             check_text(message.content, "prompt", DataError)
-        return self._template.encode_messages(messages, self._tokenizer)
+        try:
+            return self._template.encode_messages(messages, self._tokenizer)
+        except DataError as error:
+            raise DataError(f"{self._path}: {error}") from error
 
     @property
     def _template(self) -> TemplatePrompting:

@@ -20,8 +20,13 @@ def check_tokens(tokens: Tensor) -> None:
         )
 
 
-def check_token_ids(tokens: Tensor, vocab_size: int) -> None:
+def check_token_ids(tokens: Tensor, vocab_size: int, name: str = "tokens") -> None:
     """Check that every token is in the vocabulary; a GPU is waited for.
+
+    Args:
+        tokens: token ids of any shape, at least one.
+        vocab_size: number of tokens in the vocabulary.
+        name: the argument that an error names.
 
     Raises:
         DataError: A token id is negative, or `vocab_size` or larger.
@@ -29,7 +34,7 @@ def check_token_ids(tokens: Tensor, vocab_size: int) -> None:
     least, largest = int(tokens.min()), int(tokens.max())
     if least < 0 or largest >= vocab_size:
         wrong = least if least < 0 else largest
-        raise DataError(f"tokens: id {wrong} is not in the vocabulary; expected 0 to {vocab_size - 1}")
+        raise DataError(f"{name}: id {wrong} is not in the vocabulary; expected 0 to {vocab_size - 1}")
 
 
 def check_mask(mask: Tensor | None, tokens: Tensor) -> None:

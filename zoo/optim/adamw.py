@@ -38,13 +38,17 @@ class AdamWConfig(TwoMoments):
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, times lr")
     cautious: bool = Field(
         False,
-        description="leave out entries that point against the gradient (arXiv 2411.16085); `fused` has no "
-        "effect then",
+        description="leave out entries that point against the gradient (arXiv 2411.16085); there is no fused "
+        "kernel for it",
     )
 
     @model_validator(mode="after")
     def _cautious_has_momentum(self) -> Self:
         check_cautious(self.cautious, self.betas[0])
+        if self.cautious and not self.fused:
+            raise ValueError(
+                "fused: false has no effect with cautious, which has no fused kernel; leave it out"
+            )
         return self
 
     @property

@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import torch
 from rich.console import Group
 from rich.text import Text
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.checkpoint.recipe import Recipe
 from zoo.init import Registry, freeze, spreads
@@ -24,12 +22,12 @@ from zoo.optim.base import FLOAT32, OptimizerConfig
 from zoo.run.config import RunConfig, load_config
 from zoo.run.described import load_described
 from zoo.run.first_weights import InitialModel, declared_model, measured_model, recipe_of
+from zoo.run.flops import flops_per_target, update_flops
 from zoo.run.located import located
 from zoo.run.reach import unreached
 from zoo.run.redundancy import notes
 from zoo.run.transfer import check_optimizer, rates_of
 from zoo.spec import Declared, Module, ParamSpec, declared
-from zoo.utils.dispatch import dispatched_alone
 from zoo.utils.fitting import FittingTable
 from zoo.utils.printable import readable_bytes
 from zoo.utils.run_folder import RunFolder
@@ -261,39 +259,6 @@ def _explained(config: RunConfig, initial: InitialModel, place: str) -> Explanat
     reach = unreached(registry, config.reach)
     measured = "" if sigmas is None else place
     return Explanation(_title(recipe), rows, totals, reach, notes(model), measured)
-
-
-@dispatched_alone
-def flops_per_target(model: Model, length: int) -> tuple[int, int]:
-    """Count floating point operations on meta tensors.
-
-    Args:
-        model: A model on the meta device.
-        length: The length of the example.
-
-    Returns:
-        The operations per target (token, image) of the forward pass, and of the forward and the backward
-        pass together. Matrix products and attention are counted (all of attention, not its causal half);
-        elementwise work is not.
-    """
-    *inputs, targets = (t.to("meta") for t in model.example(1, length))
-    model.eval()  # a single example may be too small for batch statistics
-    with FlopCounterMode(display=False) as forward:
-        logits = model(*inputs)
-    with FlopCounterMode(display=False) as backward:
-        logits.backward(torch.empty_like(logits))
-    once, units = forward.get_total_flops(), targets.numel()
-    return once // units, (once + backward.get_total_flops()) // units
-
-
-def update_flops(model: Model, optimizer: OptimizerConfig) -> float:
-    """The floating point operations of the matrix products in the update of all trained parameters.
-
-    Args:
-        model: A model on any device; its parameters may be frozen.
-        optimizer: The settings of the optimizer.
-    """
-    return sum(optimizer.update_flops(p.spec) for p in declared(model) if not p.spec.frozen)
 
 
 def _row(p: Declared, entry: Entry | None, optimizer: OptimizerConfig | None, spread: float | None) -> Row:

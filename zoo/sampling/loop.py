@@ -69,8 +69,9 @@ def generate(
         (batch, time + n), or the target of an encoder-decoder without its start token, (batch, n).
 
     Raises:
-        DataError: The prompt is no tensor, is empty or has a token outside the vocabulary, `mask` does not
-            fit it, or there are more tokens than the model's `max_seq_len`.
+        DataError: The prompt is no tensor or is empty, a token of the prompt, `eos_id` or `start_id` is
+            outside the vocabulary, `mask` does not fit the prompt, or there are more tokens than the model's
+            `max_seq_len`.
         ZooError: A sampling setting is out of range, or has no effect at temperature 0 or on this model; the
             model writes no text, or its logits are not finite; or the step cannot be compiled or captured.
     """
@@ -120,7 +121,13 @@ def steps(
     require_new_tokens(max_new_tokens)
     if not isinstance(model, LanguageModel):
         raise ZooError(f"generate: {type(model).__name__} does not continue text; expected a decoder")
-    check_token_ids(prompt, model.config.vocab_size)
+    vocab_size = model.config.vocab_size
+    check_token_ids(prompt, vocab_size)
+    sampling.require_effect(vocab_size)
+    ends = () if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
+    for name, ids in (("eos_id", ends), ("start_id", () if start_id is None else (start_id,))):
+        if ids:
+            check_token_ids(torch.tensor(ids), vocab_size, name)
     device = next(model.parameters()).device
     graphs = CUDAGraphs(device) if cuda_graph else None
     generator = torch.Generator(device).manual_seed(sampling.seed or 0)
@@ -129,7 +136,6 @@ def steps(
     continued = prompt.shape[1] - 1 if start_id is None else 0  # the last token is not read
     capacity = rounded_up(continued + max_new_tokens, CAPACITY_MULTIPLE)
     past = step_count(model, prompt, capacity, start_id is not None, mask is not None)
-    ends = () if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
     end_ids = torch.tensor(ends, dtype=torch.int64, device=device)
     certain = 0 if ends else max_new_tokens
     compiles = past.compilation_pays(device, certain) if compile is None else compile

@@ -69,6 +69,18 @@ class Sampling:
             if not holds:
                 raise ZooError(f"generate: {problem}")
 
+    def require_effect(self, vocab_size: int) -> None:
+        """Refuse a `top_k` that leaves out no token of a vocabulary.
+
+        Raises:
+            ZooError: `top_k` is the number of tokens or more.
+        """
+        if self.top_k is not None and self.top_k >= vocab_size:
+            raise ZooError(
+                f"generate: top_k is {self.top_k}, which has no effect with {vocab_size} tokens in the "
+                "vocabulary; expected fewer"
+            )
+
     def with_seed(self, seed: int) -> Self:
         """The same settings with another seed, which has no effect at temperature 0."""
         return self if self.temperature == 0 else replace(self, seed=seed)

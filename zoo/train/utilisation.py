@@ -1,16 +1,14 @@
 """Model FLOPs utilisation (MFU): the share of a GPU's peak at which training computes matrix products.
 
 MFU = units/s * operations/unit / peak, where the operations are those of the forward and the backward pass
-without recomputation (Chowdhery et al. 2022, PaLM, appendix B), counted by `flops_per_target`.
+without recomputation (Chowdhery et al. 2022, PaLM, appendix B), counted by `run_flops`.
 """
 
 from __future__ import annotations
 
 import torch
 
-from zoo.checkpoint.recipe import declare
-from zoo.run.explanation import flops_per_target
-from zoo.run.factory import recipe_of
+from zoo.run.flops import run_flops
 from zoo.run.job import Job
 from zoo.run.train_config import Precision
 from zoo.train.distributed import World
@@ -35,7 +33,5 @@ def peak_share(job: Job, world: World, units_per_example: int) -> float | None:
     peak = peak_flops(world.device, job.train.precision)
     if peak is None:
         return None
-    model = declare(recipe_of(job.config))
-    *_, targets = model.example(1, job.data.length)
-    _, training = flops_per_target(model, job.data.length)
-    return training * targets.numel() / units_per_example / (peak * world.size)
+    flops = run_flops(job.config)
+    return flops.training * flops.targets / units_per_example / (peak * world.size)

@@ -1,0 +1,107 @@
+"""The floating point operations of training: those of the model per target, and the optimizer's per step."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from zoo.checkpoint.recipe import declare
+from zoo.init import freeze
+from zoo.models import Model
+from zoo.optim.base import OptimizerConfig
+from zoo.run.config import RunConfig, load_config, plain
+from zoo.run.first_weights import recipe_of
+from zoo.spec import declared
+from zoo.utils.dispatch import dispatched_alone
+from zoo.utils.errors import ConfigError
+
+
+class RunFLOPs(NamedTuple):
+    """The floating point operations of a run, counted on meta tensors.
+
+    Attributes:
+        targets: number of training targets of one example, for instance tokens.
+        forward: operations of the forward pass per target.
+        training: operations of the forward and the backward pass together per target. Gradients of frozen
+            parameters are not computed, and do not count.
+        update: operations of the optimizer's matrix products per step; 0 without an optimizer.
+    """
+
+    targets: int
+    forward: int
+    training: int
+    update: float
+
+
+def run_flops(config: RunConfig) -> RunFLOPs:
+    """Count the operations of a run; runs that differ in nothing that matters here are counted once.
+
+    Args:
+        config: a configuration with a model and data.
+
+    Raises:
+        ConfigError: The configuration has no model or no data, or a rule of `freeze` matches nothing.
+    """
+    if config.model is None or config.data is None:
+        place = config.place(()) or config.name
+        raise ConfigError(f"{place}: no model or no data; expected the configuration of a run, with both")
+    architecture = {"model": config.model, "reparam": config.reparam, "freeze": config.freeze}
+    counted = _counted(json.dumps(plain(architecture)), config.data.length)
+    update = 0.0 if config.optimizer is None else update_flops(counted.model, config.optimizer)
+    return RunFLOPs(counted.targets, counted.forward, counted.training, update)
+
+
+class _Counted(NamedTuple):
+    """A model on the meta device, with its frozen parameters, and its numbers as in `RunFLOPs`."""
+
+    model: Model
+    targets: int
+    forward: int
+    training: int
+
+
+@cache
+def _counted(architecture: str, length: int) -> _Counted:
+    """Count the operations of a model, given as JSON of a configuration, once for all runs that have it."""
+    config = load_config(json.loads(architecture))
+    model = declare(recipe_of(config))
+    freeze(model, config.freeze)
+    *_, targets = model.example(1, length)
+    return _Counted(model, targets.numel(), *flops_per_target(model, length))
+
+
+@dispatched_alone
+def flops_per_target(model: Model, length: int) -> tuple[int, int]:
+    """Count the floating point operations of a model on meta tensors.
+
+    Args:
+        model: a model on the meta device.
+        length: length of the example.
+
+    Returns:
+        The operations per target (token, image) of the forward pass, and of the forward and the backward
+        pass together. Matrix products and attention are counted (all of attention, not its causal half);
+        elementwise work is not.
+    """
+    *inputs, targets = (t.to("meta") for t in model.example(1, length))
+    model.eval()  # a single example may be too small for batch statistics
+    with FlopCounterMode(display=False) as forward:
+        logits = model(*inputs)
+    with FlopCounterMode(display=False) as backward:
+        logits.backward(torch.empty_like(logits))
+    once, units = forward.get_total_flops(), targets.numel()
+    return once // units, (once + backward.get_total_flops()) // units
+
+
+def update_flops(model: Model, optimizer: OptimizerConfig) -> float:
+    """The floating point operations of the matrix products in the update of all trained parameters.
+
+    Args:
+        model: a model on any device; its parameters may be frozen.
+        optimizer: the settings of the optimizer.
+    """
+    return sum(optimizer.update_flops(p.spec) for p in declared(model) if not p.spec.frozen)
