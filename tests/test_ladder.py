@@ -277,7 +277,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "expected one of tokens, steps and per_parameter",
     ),
     "a count": ({"scale": {"budgets": {"tokens": ["1X"]}}}, "1X"),
-    "a budget beyond all models": ({"scale": {"budgets": {"tokens": ["1e16"]}}}, "less than or equal to 1000000000000000"),
+    "a budget beyond all models": (
+        {"scale": {"budgets": {"tokens": ["1e16"]}}},
+        "less than or equal to 1000000000000000",
+    ),
     "too short": ({"scale": {"budgets": {"tokens": [10000, 20000]}}}, "no more than the warm-up"),
     "seeds per size": ({"scale": {"seeds": [2, 2]}}, "seeds: 2 entries for 4 sizes"),
     "no seed": ({"scale": {"seeds": 0}}, "at least one seed"),

@@ -7,6 +7,7 @@ import pytest
 from zoo.ablate.ladder_sizes import parameters
 from zoo.ablate.sweep import Sweep, load_sweep
 from zoo.config.yaml import dump_yaml
+from zoo.run.declared_once import declared_once
 from zoo.utils.errors import ConfigError
 
 FOLDER = Path(__file__).parents[1] / "configs/sweeps/scale"
@@ -22,7 +23,7 @@ def test_sizes_count_without_the_vocabulary(context: Sweep) -> None:
     for size, (width, blocks) in zip(context.ladder, [(80, 4), (128, 6)], strict=True):
         norms = (2 * blocks + 1) * width + 2 * blocks * 16  # QK-norm: one vector each per head size
         assert size.params == 16 * blocks * width**2 + norms
-        gpt, ngpt = (side.config for side in size.sides)
+        gpt, ngpt = (declared_once(side.config) for side in size.sides)
         assert parameters(gpt) == size.params + 2 * VOCABULARY * width
         assert parameters(ngpt) - parameters(ngpt, "non_embedding") == VOCABULARY * (2 * width + 1)
         assert parameters(ngpt, "non_embedding") == pytest.approx(size.params, rel=0.011)

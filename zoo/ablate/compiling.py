@@ -16,9 +16,8 @@ from zoo.ablate.ladder import LadderSize, Side
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.step_cost import step_cost
 from zoo.ablate.variants import SweepVariant
-from zoo.checkpoint.recipe import declare
 from zoo.run.config import RunConfig, plain
-from zoo.run.factory import recipe_of
+from zoo.run.declared_once import declared_once
 from zoo.run.job import Job
 
 SHAPE = ("batch_size", "accumulation", "precision", "z_loss", "device")
@@ -97,7 +96,7 @@ def choose_compiled(
     for config, steps in planned:
         key = shape_of(config)
         if key not in shapes:
-            model = declare(recipe_of(config))
+            model = declared_once(config)
             count = sum(p.numel() for p in model.parameters())
             shapes[key] = Shape(count, 0.0, bool(model.compiled_parts))
             costs[key] = step_cost(config).flops

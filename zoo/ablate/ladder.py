@@ -14,11 +14,10 @@ from zoo.ablate.scale.runs import AGAIN, SAME_SIZE, format_count
 from zoo.ablate.scale_config import COPY_SEED, Scale, SizeRule
 from zoo.ablate.tuning import Point, random_points, rung_steps
 from zoo.ablate.variants import SweepVariant, build_variants
-from zoo.checkpoint.recipe import declare
 from zoo.config.yaml import Located
 from zoo.init.transfer import STEPS
 from zoo.run.config import RunConfig
-from zoo.run.factory import recipe_of
+from zoo.run.declared_once import declared_once
 from zoo.run.job import Job
 from zoo.utils.untyped import Kwargs
 
@@ -281,6 +280,7 @@ def _not_of_a_trunk(size: LadderSize) -> Iterator[str]:
 
 def _side(variant: SweepVariant, count: Literal["all", "non_embedding"]) -> Side:
     job = Job.of(variant.configs[0])
-    *_, targets = declare(recipe_of(job.config)).example(1, job.data.length)
+    model = declared_once(job.config)
+    *_, targets = model.example(1, job.data.length)
     per_step = job.train.batch_size * int(targets.numel())
-    return Side(variant.name, job.config, variant.points, per_step, parameters(job.config, count))
+    return Side(variant.name, job.config, variant.points, per_step, parameters(model, count))

@@ -14,6 +14,7 @@ from zoo.checkpoint.recipe import declare
 from zoo.config.compose import merge
 from zoo.config.registry import Config
 from zoo.config.yaml import Located
+from zoo.models import Model
 from zoo.run.config import RunConfig, validate
 from zoo.run.factory import recipe_of
 from zoo.spec import declared
@@ -29,9 +30,8 @@ VOCABULARY = "vocab"
 """The axis of tokens, see `zoo.spec.ParamSpec.axes`."""
 
 
-def parameters(config: RunConfig, count: Literal["all", "non_embedding"] = "all") -> int:
-    """The number of parameters that a configuration trains, counted according to `Scale.parameters`."""
-    model = declare(recipe_of(config))
+def parameters(model: Model, count: Literal["all", "non_embedding"] = "all") -> int:
+    """The number of parameters of a model, counted according to `Scale.parameters`."""
     every = sum(p.numel() for p in model.parameters())
     if count == "all":
         return every
@@ -114,7 +114,8 @@ def _shaped(
         )
         shape = (width, depth, heads)
         try:
-            shapes[shape] = parameters(_with_shape(config, dict(zip(SHAPE, shape, strict=True))), count)
+            shaped = _with_shape(config, dict(zip(SHAPE, shape, strict=True)))
+            shapes[shape] = parameters(declare(recipe_of(shaped)), count)
         except (ConfigError, ValueError):
             continue  # the model does not allow this width
         if shapes[shape] > 2 * max(rule.params):

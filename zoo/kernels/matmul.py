@@ -242,7 +242,8 @@ def rounded_product(a: Tensor, b: Tensor) -> Tensor:
     """
     with torch.autocast("cpu", enabled=False):
         a, b = (factor.bfloat16().float() for factor in (a, b))
-        return matmul(a, b.mT).bfloat16()
+        # oneDNN would copy a transposed `a`, that of the gradient of a weight; MKL takes it as it is.
+        return (matmul(a, b.mT) if a.is_contiguous() else a @ b).bfloat16()
 
 
 @rounded_product.register_fake

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from zoo.checkpoint.recipe import declare
-from zoo.init import freeze
 from zoo.models import Model
 from zoo.optim.base import OptimizerConfig
-from zoo.run.config import RunConfig, load_config, plain
-from zoo.run.first_weights import recipe_of
+from zoo.run.config import RunConfig
+from zoo.run.declared_once import declared_once
 from zoo.spec import declared
 from zoo.utils.dispatch import dispatched_alone
 from zoo.utils.errors import ConfigError
@@ -38,7 +35,7 @@ class RunFLOPs(NamedTuple):
 
 
 def run_flops(config: RunConfig) -> RunFLOPs:
-    """Count the operations of a run; runs that differ in nothing that matters here are counted once.
+    """Count the operations of a run, once for all runs that share a model and the length of their examples.
 
     Args:
         config: a configuration with a model and data.
@@ -49,29 +46,17 @@ def run_flops(config: RunConfig) -> RunFLOPs:
     if config.model is None or config.data is None:
         place = config.place(()) or config.name
         raise ConfigError(f"{place}: no model or no data; expected the configuration of a run, with both")
-    architecture = {"model": config.model, "reparam": config.reparam, "freeze": config.freeze}
-    counted = _counted(json.dumps(plain(architecture)), config.data.length)
-    update = 0.0 if config.optimizer is None else update_flops(counted.model, config.optimizer)
-    return RunFLOPs(counted.targets, counted.forward, counted.training, update)
-
-
-class _Counted(NamedTuple):
-    """A model on the meta device, with its frozen parameters, and its numbers as in `RunFLOPs`."""
-
-    model: Model
-    targets: int
-    forward: int
-    training: int
+    model = declared_once(config)
+    targets, forward, training = _per_target(model, config.data.length)
+    update = 0.0 if config.optimizer is None else update_flops(model, config.optimizer)
+    return RunFLOPs(targets, forward, training, update)
 
 
 @cache
-def _counted(architecture: str, length: int) -> _Counted:
-    """Count the operations of a model, given as JSON of a configuration, once for all runs that have it."""
-    config = load_config(json.loads(architecture))
-    model = declare(recipe_of(config))
-    freeze(model, config.freeze)
+def _per_target(model: Model, length: int) -> tuple[int, int, int]:
+    """The number of targets of an example, and the operations per target, see `flops_per_target`."""
     *_, targets = model.example(1, length)
-    return _Counted(model, targets.numel(), *flops_per_target(model, length))
+    return targets.numel(), *flops_per_target(model, length)
 
 
 @dispatched_alone
