@@ -140,6 +140,11 @@ def test_products_of_bfloat16_are_rounded_once(dtype: torch.dtype) -> None:
     assert_rounded(y, exact(x, weight.mT))
     assert_rounded(x_grad, exact(grad, weight))
     assert_rounded(weight_grad, exact(grad.flatten(0, 1).mT, x.flatten(0, 1)))
+    for i, expected in enumerate((x_grad, weight_grad)):  # the gradient of one of them alone
+        one, other = (t.detach().requires_grad_(i == j) for j, t in enumerate((x, weight)))
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.float32):
+            y = linear(one, other)
+        assert torch.equal(torch.autograd.grad(y, (one, other)[i], grad)[0], expected)
 
 
 def test_only_processors_without_instructions_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,9 +178,12 @@ def test_the_operator_of_rounded_products() -> None:
     """It is what torch asks of an operator, and counts as much as the product that it stands for."""
     a, b = (t.detach() for t in example(ROWS, 5))
     opcheck(torch.ops.zoo.rounded_product.default, (a, b.mT.contiguous()))
-    with FlopCounterMode(display=False) as counted, torch.autocast("cpu", torch.bfloat16):
-        linear(a, b)
-    assert counted.get_total_flops() == 2 * ROWS * 5 * 9
+    opcheck(torch.ops.zoo.rounded_gradients.default, (a @ b.mT, a, b))
+    a.requires_grad_(), b.requires_grad_()
+    for product, times in ((linear, 1), (lambda a, b: torch.autograd.grad(linear(a, b).sum(), (a, b)), 3)):
+        with FlopCounterMode(display=False) as counted, torch.autocast("cpu", torch.bfloat16):
+            product(a, b)
+        assert counted.get_total_flops() == times * 2 * ROWS * 5 * 9
 
 
 @pytest.mark.usefixtures("without_instructions")

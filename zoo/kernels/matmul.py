@@ -228,6 +228,9 @@ class _RoundedLinear(torch.autograd.Function):
     def backward(ctx: Context, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         needs_x, needs_weight = ctx.needs_input_grad
+        if needs_x and needs_weight:
+            x_grad, weight_grad = rounded_gradients(grad, x, weight)
+            return x_grad.to(ctx.dtype), weight_grad.to(weight.dtype)
         return (
             rounded_product(grad, weight).to(ctx.dtype) if needs_x else None,
             rounded_product(grad.mT, x).to(weight.dtype) if needs_weight else None,
@@ -241,9 +244,20 @@ def rounded_product(a: Tensor, b: Tensor) -> Tensor:
     Opaque to inductor, which would leave out the roundings.
     """
     with torch.autocast("cpu", enabled=False):
-        a, b = (factor.bfloat16().float() for factor in (a, b))
-        # oneDNN would copy a transposed `a`, that of the gradient of a weight; MKL takes it as it is.
-        return (matmul(a, b.mT) if a.is_contiguous() else a @ b).bfloat16()
+        return _narrow_product(_widened(a), _widened(b))
+
+
+def _widened(factor: Tensor) -> Tensor:
+    """A factor rounded to bfloat16, in float32."""
+    return factor.bfloat16().float()
+
+
+def _narrow_product(a: Tensor, b: Tensor) -> Tensor:
+    """(m, k), (k, n) -> a b, (m, n), bfloat16, of factors in float32, within an operator."""
+    # oneDNN would copy a transposed `a`, that of the gradient of a weight; MKL takes it as it is.
+    if a.is_contiguous() and _suits_onednn(a, b.mT):
+        return _onednn_product(a, b.mT).bfloat16()
+    return (a @ b).bfloat16()
 
 
 @rounded_product.register_fake
@@ -255,6 +269,30 @@ def _(a: Tensor, b: Tensor) -> Tensor:
 def _rounded_product_flops(a: tuple[int, ...], b: tuple[int, ...], **_: object) -> int:
     """Two operations for a product and its sum."""
     return 2 * a[0] * a[1] * b[1]
+
+
+@library.custom_op("zoo::rounded_gradients", mutates_args=())
+def rounded_gradients(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, out), (n, in), (out, in) -> grad W and grad^T x, each as `rounded_product` has it.
+
+    The gradient, which is large behind a large vocabulary, becomes float32 once.
+    """
+    with torch.autocast("cpu", enabled=False):
+        grad = _widened(grad)
+        return _narrow_product(grad, _widened(weight)), _narrow_product(grad.mT, _widened(x))
+
+
+@rounded_gradients.register_fake
+def _(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x, dtype=torch.bfloat16), torch.empty_like(weight, dtype=torch.bfloat16)
+
+
+@register_flop_formula(torch.ops.zoo.rounded_gradients)
+def _rounded_gradients_flops(
+    grad: tuple[int, ...], x: tuple[int, ...], weight: tuple[int, ...], **_: object
+) -> int:
+    """Those of two products."""
+    return 2 * _rounded_product_flops(grad, weight)
 
 
 ROUNDED_PRODUCT: object = torch.ops.zoo.rounded_product.default
