@@ -74,6 +74,16 @@ def test_what_is_no_model_of_zoo(tmp_path: Path, given: Any) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["m.pt", "model.bin", "notes.txt"])
+def test_a_model_is_not_saved_as_a_file_of_another_kind(tmp_path: Path, name: str) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    model = build_model("gpt", d_model=8, n_layers=1, n_heads=1, vocab_size=16)
+    with pytest.raises(CheckpointError, match=rf"{name}: a model is saved as a \.safetensors file or in a"):
+        save_model(model, tmp_path / name)
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
 def test_both_spellings_of_a_precision() -> None:
     for name in ("bf16", "bfloat16"):
         train = load_config("quickstart-gpt", [f"train.precision={name}"]).train

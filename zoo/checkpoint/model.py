@@ -25,6 +25,8 @@ from zoo.utils.run_folder import CheckpointFolder, RunFolder, Which
 from zoo.utils.sharded import gathered
 
 SUFFIX = ".safetensors"
+OTHER_FILES = (".bin", ".ckpt", ".npz", ".onnx", ".pt", ".pth")
+"""Suffixes of files of weights that `save_model` does not write."""
 FLOATING = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 FLOATING |= {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """The dtypes of weights, by the names that the user can give."""
@@ -41,15 +43,17 @@ def save_model(model: Model, path: str | Path) -> Path:
         The file.
 
     Raises:
-        CheckpointError: The model is no zoo model, or the file cannot be written; an existing file is
-            untouched.
+        CheckpointError: The model is no zoo model, the path is that of a file of another kind, or the file
+            cannot be written; an existing file is untouched.
     """
     if not isinstance(model, Model):
         raise CheckpointError(
             f"save_model: {type(model).__name__} is no model of zoo; expected one, or "
             "safetensors.torch.save_model"
         )
-    file = _file_in(Path(path))
+    path = Path(path)
+    require_model_path(path)
+    file = _file_in(path)
     writes = not dist.is_initialized() or dist.get_rank() == 0
     state = model.state_dict()
     tensors, header = gathered(state, writes) if dist.is_initialized() else state, metadata(model)
@@ -167,6 +171,18 @@ def find_checkpoint(path: Path, which: Which = "last") -> Path:
     if checkpoint is None:
         raise CheckpointError(f"{path}: the run has no {which} checkpoint yet")
     return checkpoint.path
+
+
+def require_model_path(path: Path) -> None:
+    """Refuse a path to save a model at that is, or is called like, a file of another kind.
+
+    Raises:
+        CheckpointError: The path is neither a .safetensors file nor a folder.
+    """
+    if path.suffix != SUFFIX and (path.suffix in OTHER_FILES or path.is_file()):
+        raise CheckpointError(
+            f"{path}: a model is saved as a {SUFFIX} file or in a folder; expected one of them"
+        )
 
 
 def _file_in(path: Path) -> Path:

@@ -38,7 +38,7 @@ def import_(
 ) -> None:
     """Convert a checkpoint of another library to one of zoo."""
     from zoo.checkpoint.formats import FILE_FORMATS
-    from zoo.checkpoint.model import SUFFIX, load_model, save_model
+    from zoo.checkpoint.model import SUFFIX, load_model, require_model_path, save_model
     from zoo.data.classification.class_names import write_labels
     from zoo.data.tokenizers.saved import has_tokenizer
     from zoo.hub import ADAPTER_CONFIG
@@ -51,6 +51,7 @@ def import_(
     from zoo.utils.run_folder import CheckpointFolder
 
     require_new(out, "file or folder")
+    require_model_path(out)
     adapter = (source / ADAPTER_CONFIG).is_file()
     if format is None and source.is_file():
         raise ZooError(
