@@ -15,6 +15,7 @@ from rich.console import Console
 from tiny_runs import assert_same
 from tiny_sweeps import base, sweep_file
 
+import zoo.ablate.execute as execution
 from zoo.ablate.conclusion import run_sweep
 from zoo.ablate.execute import SweepResult, execute
 from zoo.ablate.manifest import read_manifest
@@ -85,6 +86,30 @@ def test_a_failed_run_stops_no_other_and_is_tried_again(swept: Path, started: li
     told = output.getvalue()
     assert "failed: method=breaks seed 1, step 0 of 12, DataError: the tokenizer" in told
     assert "Verdict" in told
+
+
+def test_a_poll_at_which_no_run_has_ended_plans_nothing(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep looks at its workers twice a second; to plan hundreds of runs each time would slow them."""
+    monkeypatch.setattr("zoo.ablate.execute.POLL_SECONDS", 0.002)
+    made, polls = [], []
+    plan, manifest, ended = execution.settled_plan, execution.manifest_of, Pool.ended
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments: (made.append(name), function(*arguments))[1]
+
+    def polled(self: Pool, timeout: float) -> Any:
+        polls.append(1)
+        return ended(self, timeout)
+
+    monkeypatch.setattr(execution, "settled_plan", counted("plan", plan))
+    monkeypatch.setattr(execution, "manifest_of", counted("manifest", manifest))
+    monkeypatch.setattr(Pool, "ended", polled)
+    file = sweep_file(swept.parent, "polled", axes={"init": ["bert", "amos"]})
+    result = execute(load_sweep(file), workers=1)
+    assert result.finished and len(result.outcomes) == 4
+    # One plan at the beginning and one for every run that ends; a manifest when a run has begun or ended.
+    assert len(polls) > 30
+    assert made.count("plan") == 5 and made.count("manifest") <= 9
 
 
 def test_another_sweep_reuses_the_runs(swept: Path, started: list[str]) -> None:

@@ -194,14 +194,13 @@ class _Execution:
     ) -> None:
         self._sweep, self._planner, self._pool = sweep, planner, pool
         self._outcomes, self._display = outcomes, display
-        self._written: Manifest | None = None
+        self._manifest: Manifest | None = None
+        self._made_of: tuple[SweepPlan, list[str], bool] | None = None
 
     def loop(self, interrupt: Interrupt) -> SweepResult:
         """Start and record runs until none is due or, after an interrupt, until the workers have saved."""
-        stopping = False
+        stopping, plan = False, self._replanned()
         while True:
-            plan = settled_plan(self._sweep, self._planner, self._outcomes)
-            self._keep(plan)
             running = self._pool.running
             due = [r for r in plan.runs if r.id not in running and not r.is_done(self._outcome(r))]
             ready = [run for run in due if not self._waits(run, plan)]
@@ -213,11 +212,20 @@ class _Execution:
             manifest = self._record(plan, stopping)
             if not self._pool.running and (stopping or not due):
                 return SweepResult(manifest, self._outcomes, not due)
-            for run, error in self._pool.ended(POLL_SECONDS):
+            ended = list(self._pool.ended(POLL_SECONDS))
+            for run, error in ended:
                 outcome = self._sweep.outcome(run.id)
                 # Ctrl-C reaches the workers as well, and one that starts a run ends at once.
                 failed = error is not None and not interrupt.requested
                 self._outcomes[run.id] = replace(outcome, error=error, crashed=True) if failed else outcome
+            if ended:
+                plan = self._replanned()
+
+    def _replanned(self) -> SweepPlan:
+        """The plan by the outcomes so far, whose runs that have ended get their lines."""
+        plan = settled_plan(self._sweep, self._planner, self._outcomes)
+        self._keep(plan)
+        return plan
 
     def _start(self, ready: Sequence[PlannedRun], plan: SweepPlan) -> None:
         """Start runs in free workers: first those for which a worker of their shape is idle.
@@ -252,11 +260,16 @@ class _Execution:
         return self._outcomes.get(run.id, NOT_STARTED)
 
     def _record(self, plan: SweepPlan, stopping: bool) -> Manifest:
-        """Write the manifest if it has changed, and show the runs."""
-        manifest = manifest_of(self._sweep, plan, self._outcomes, self._pool.running, stopping)
-        if manifest != self._written:
+        """Write the manifest if it may have changed, and show the runs.
+
+        With hundreds of runs a manifest takes a tenth of a second, which workers would lack at every poll.
+        """
+        manifest, running = self._manifest, self._pool.running
+        before, *state = self._made_of or (None,)
+        if manifest is None or plan is not before or state != [running, stopping]:
+            manifest = manifest_of(self._sweep, plan, self._outcomes, running, stopping)
             write_manifest(self._sweep.folder, manifest)
-            self._written = manifest
+            self._manifest, self._made_of = manifest, (plan, running, stopping)
         self._display.show([self._progress(*pair) for pair in zip(manifest.runs, plan.runs, strict=True)])
         return manifest
 
