@@ -91,25 +91,26 @@ def test_a_failed_run_stops_no_other_and_is_tried_again(swept: Path, started: li
 def test_a_poll_at_which_no_run_has_ended_plans_nothing(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep looks at its workers twice a second; to plan hundreds of runs each time would slow them."""
     monkeypatch.setattr("zoo.ablate.execute.POLL_SECONDS", 0.002)
-    made, polls = [], []
-    plan, manifest, ended = execution.settled_plan, execution.manifest_of, Pool.ended
+    made: list[str] = []
 
-    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *arguments: (made.append(name), function(*arguments))[1]
+    def count(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
 
-    def polled(self: Pool, timeout: float) -> Any:
-        polls.append(1)
-        return ended(self, timeout)
+        def counted(*arguments: Any) -> Any:
+            made.append(name)
+            return original(*arguments)
 
-    monkeypatch.setattr(execution, "settled_plan", counted("plan", plan))
-    monkeypatch.setattr(execution, "manifest_of", counted("manifest", manifest))
-    monkeypatch.setattr(Pool, "ended", polled)
+        monkeypatch.setattr(owner, name, counted)
+
+    count(execution, "settled_plan")
+    count(execution, "manifest_of")
+    count(Pool, "ended")
     file = sweep_file(swept.parent, "polled", axes={"init": ["bert", "amos"]})
     result = execute(load_sweep(file), workers=1)
     assert result.finished and len(result.outcomes) == 4
     # One plan at the beginning and one for every run that ends; a manifest when a run has begun or ended.
-    assert len(polls) > 30
-    assert made.count("plan") == 5 and made.count("manifest") <= 9
+    assert made.count("ended") > 30
+    assert made.count("settled_plan") == 5 and made.count("manifest_of") <= 9
 
 
 def test_another_sweep_reuses_the_runs(swept: Path, started: list[str]) -> None:
