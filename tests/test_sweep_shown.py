@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from io import StringIO
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,25 @@ def test_a_table_on_a_terminal() -> None:
     lines = [line.split() for line in text.splitlines()]
     assert ["c", "final", "running", "0", "25/100", "2.2500"] in lines
     assert ["b", "0.01", "final", "finished", "0", "100/100", "1.5000"] in lines
+
+
+def test_as_many_runs_as_fit_are_drawn_and_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of hundreds of runs took half a second to draw, twice a second."""
+    console = Console(file=StringIO(), width=120, height=24, force_terminal=True, color_system=None)
+    ticks = count()
+    monkeypatch.setattr("zoo.ablate.live.time.monotonic", lambda: next(ticks) / 1000)
+    rows = [RunProgress(run(f"v{i}", "waiting"), 100, 0, None) for i in range(300)]
+    with console.capture() as capture, Display(console, "study") as display:
+        for step in range(500):
+            display.show([*rows, RunProgress(run("at-work", "running"), 500, step, 2.25)])
+    frames = capture.get().split("study:")[1:]
+    assert 3 <= len(frames) <= 17  # a frame in at least thirty times the time of drawing it, and the last
+    assert frames[-1].startswith(" 1 running, 300 waiting") and "and 281 more" in frames[-1]
+    lines = [line.split() for line in frames[-1].splitlines()]
+    assert len(lines) <= 24
+    assert [line[:6] for line in lines if line[:1] == ["at-work"]] == [
+        ["at-work", "final", "running", "0", "499/500", "2.2500"]
+    ]
 
 
 def test_a_line_per_event_without_one() -> None:

@@ -21,6 +21,10 @@ from zoo.utils.progress import format_duration
 from zoo.utils.run_folder import RunFolder
 
 ORDER = ("running", "failed", "interrupted", "waiting", "finished", "stopped")
+DRAWING = 0.03
+"""The share of a core that drawing the table may take from the workers."""
+AROUND = 4
+"""Lines of the terminal for the title, the columns' names, what is left out, and the cursor."""
 STYLES = {"running": "bold", "failed": "red", "finished": "green", "stopped": "dim", "waiting": "dim"}
 
 
@@ -58,18 +62,25 @@ class Display:
         self._console, self._name, self._measure = console, name, measure
         # Without auto-refresh, rich starts no thread.
         self._live = Live(console=console, auto_refresh=False) if console and console.is_terminal else None
+        self._latest: Sequence[RunProgress] = ()
+        self._due = 0.0  # when the table may be drawn again
         self._shown: dict[str, str] = {}  # status by run
         self._started: dict[str, tuple[float, int]] = {}  # time and step by run
 
     def show(self, progress: Sequence[RunProgress]) -> None:
-        """Show the progress of all runs."""
+        """Show the progress of all runs, on a terminal with a delay of up to some seconds."""
+        self._latest = progress
         for p in progress:
             if p.run.status == "running":
                 self._started.setdefault(p.run.id, (time.monotonic(), p.step))
             else:
                 self._started.pop(p.run.id, None)
         if self._live is not None:
-            self._live.update(self._table(progress), refresh=True)
+            begin = time.monotonic()
+            if begin >= self._due:
+                self._live.update(self._table(progress), refresh=True)
+                end = time.monotonic()
+                self._due = end + (end - begin) / DRAWING
         elif self._console is not None:
             for p in progress:
                 if p.run.status not in ("running", self._shown.get(p.run.id, "waiting")):
@@ -86,7 +97,11 @@ class Display:
         rung = ["size", "tokens"] if any(p.run.params for p in progress) else []
         for column in (*rung, "seed", "step", *judged, "loss", "left"):
             table.add_column(column, justify="right", no_wrap=True)
-        for p in sorted(progress, key=lambda p: ORDER.index(p.run.status)):
+        rows = sorted(progress, key=lambda p: ORDER.index(p.run.status))
+        room = max(1, self._live.console.height - AROUND) if self._live is not None else len(rows)
+        if len(rows) > room:
+            table.caption, table.caption_justify = f"and {len(rows) - room} more", "left"
+        for p in rows[:room]:
             tuned = p.run.tuned.values()
             table.add_row(
                 p.run.variant,
@@ -136,6 +151,7 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
+            self._live.update(self._table(self._latest))
             self._live.stop()
 
 
