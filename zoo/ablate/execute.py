@@ -274,7 +274,7 @@ class _Execution:
         return manifest
 
     def _progress(self, run: Run, planned: PlannedRun) -> RunProgress:
-        if run.status == "running":
+        if run.status in ("running", "interrupted"):  # the last validation may be long ago
             read = read_progress(self._sweep.runs / run.id, self._sweep.measure)
             return RunProgress(run, planned.steps, *read)
         outcome, measure = self._outcome(planned), self._sweep.measure
