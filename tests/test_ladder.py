@@ -13,6 +13,7 @@ from rich.console import Console
 from simulated_ladders import load, table, trained
 
 from zoo.ablate.amount import of_size
+from zoo.ablate.execute import planner_of
 from zoo.ablate.ladder import LadderSize
 from zoo.ablate.ladder_estimate import _shapes, decision_of, detected_shares, estimate_ladder, ladder_costs
 from zoo.ablate.outcome import Outcome
@@ -154,6 +155,28 @@ def test_runs_of_one_side_are_not_left_at_sizes_that_the_sweep_has_not_reached(
     assert left(sweep, known, monkeypatch) == pytest.approx(shares)
     assert left(sweep, {}, monkeypatch) == [1.0] * len(shares)
     assert left(sweep, outcomes, monkeypatch) == pytest.approx([0.0] * len(shares), abs=1e-9)
+
+
+def test_a_side_that_is_added_later_catches_up(tmp_path: Path) -> None:
+    """The runs of the others stay planned; until_decided, whose words need all sides, waits at its size."""
+    sweep = load(tmp_path, lines=None)
+    order, outcomes = trained(sweep)
+    added = next(name for name in {run.variant for run in order} if name != sweep.baseline)
+    known = {run.id: outcomes[run.id] for run in order if run.variant != added}
+    plan = planner_of(sweep).plan(known).runs
+    sizes = [size.params for size in sweep.ladder]
+    assert {run.id for run in plan if run.variant != added} == known.keys()
+    waiting = [run for run in plan if run.id not in known]
+    assert {(run.variant, run.params, run.phases) for run in waiting} == {(added, sizes[0], ("tune",))}
+    missing = next(run for run in order if run.variant == sweep.baseline and run.params == sizes[1])
+    del known[missing.id]  # a side that has not ended at a size goes no farther
+    reached = {run.params for run in planner_of(sweep).plan(known).runs if run.variant == sweep.baseline}
+    assert reached == {*sizes[:2]}
+    sizes_of_five = {"params": ["0.1M", "0.2M", "0.4M", "0.8M", "1.6M"], "shape": "aspect"}
+    until = load(tmp_path, lines=None, scale={"sizes": sizes_of_five, "seeds": 2, "until_decided": True})
+    order, outcomes = trained(until)
+    known = {run.id: outcomes[run.id] for run in order if run.variant != added}
+    assert {run.params for run in planner_of(until).plan(known).runs} == {until.ladder[0].params}
 
 
 def test_points_beyond_a_border_do_not_stand_for_runs_that_are_left(

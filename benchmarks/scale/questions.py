@@ -147,7 +147,9 @@ LADDERS = (
             Claim("method=he", "He against Small", "perplexity 16.70 against 16.55"),
             Claim("method=wesar-fixed", "WeSaR with fixed gates against Small"),
             Claim("method=weight-norm", "Weight Normalization against Small", "18.87 against 20.64 (1.3B)"),
-            Claim("method=weight-norm-sigma", "Weight Normalization with the scheme's variance against Small"),
+            Claim(
+                "method=weight-norm-sigma", "Weight Normalization with the scheme's variance against Small"
+            ),
             Claim("method=sigma-reparam", "sigma-Reparam against Small", "25.26 against 20.64 (1.3B)"),
         ),
         remark="The paper's sigma^2 of 4e-5 is far below the variance of Small at these widths. At 111k, "

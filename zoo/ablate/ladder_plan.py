@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
 from typing import TypeVar
@@ -44,6 +44,9 @@ class LadderPlanner:
     def plan(self, outcomes: Mapping[str, Outcome], added: Sequence[int] = ()) -> SweepPlan:
         """The plan that follows from the outcomes.
 
+        The next size follows when all sides are tuned at this one. While one of them is not, for instance
+        because it was added to the sweep file later, it follows for those that have ended here.
+
         Args:
             outcomes: outcomes by id.
             added: seeds of the comparison besides those of the sweep, at every size.
@@ -51,17 +54,21 @@ class LadderPlanner:
         runs: dict[str, PlannedRun] = {}
         chosen: dict[str, ChosenPoint] = {}
         best: dict[str, dict[str, dict[float, float]]] = {}
+        late: set[str] = set()
         for number, size in enumerate(self._sweep.ladder, 1):
-            tuned = True
             for side in size.sides:
+                if side.variant in late:
+                    continue
                 choice = self._tune(size, side, best.setdefault(side.variant, {}), outcomes, runs)
-                tuned = tuned and choice is not None
                 if choice is None:
+                    late.add(side.variant)
                     continue
                 chosen[side.variant] = choice
                 if not choice.on_border:
                     self._compare(size, side, choice, (*size.seeds, *added), runs)
-            if not tuned or not self._goes_on(number, runs, outcomes):
+            if late:
+                late |= {r.variant for r in runs.values() if not r.is_done(outcomes.get(r.id, NOT_STARTED))}
+            if not self._goes_on(number, runs, outcomes, late):
                 break
         return SweepPlan(tuple(runs.values()), chosen)
 
@@ -119,11 +126,19 @@ class LadderPlanner:
                 phases = runs[run.id].phases if run.id in runs else ()
                 runs[run.id] = replace(run, phases=(*phases, *run.phases))
 
-    def _goes_on(self, sizes: int, runs: Mapping[str, PlannedRun], outcomes: Mapping[str, Outcome]) -> bool:
+    def _goes_on(
+        self,
+        sizes: int,
+        runs: Mapping[str, PlannedRun],
+        outcomes: Mapping[str, Outcome],
+        late: Collection[str],
+    ) -> bool:
         """Whether the next size is needed; if this depends on the verdict, all runs must have ended."""
         scale = self._sweep.scale
-        if scale is None or not scale.until_decided or sizes < FEWEST_SIZES:
+        if scale is None or not scale.until_decided:
             return True
+        if late or sizes < FEWEST_SIZES:
+            return not late
         states = [(run, outcomes.get(run.id, NOT_STARTED)) for run in runs.values()]
         if not all(run.is_done(outcome) for run, outcome in states):
             return False
