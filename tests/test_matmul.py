@@ -178,8 +178,10 @@ def test_the_operator_of_rounded_products() -> None:
     """It is what torch asks of an operator, and counts as much as the product that it stands for."""
     a, b = (t.detach() for t in example(ROWS, 5))
     opcheck(torch.ops.zoo.rounded_product.default, (a, b.mT.contiguous()))
-    opcheck(torch.ops.zoo.rounded_gradients.default, (a @ b.mT, a, b))
-    a.requires_grad_(), b.requires_grad_()
+    for weight in (b, b.mT.contiguous().mT):
+        opcheck(torch.ops.zoo.rounded_gradients.default, (a @ weight.mT, a, weight))
+    a.requires_grad_()
+    b.requires_grad_()
     for product, times in ((linear, 1), (lambda a, b: torch.autograd.grad(linear(a, b).sum(), (a, b)), 3)):
         with FlopCounterMode(display=False) as counted, torch.autocast("cpu", torch.bfloat16):
             product(a, b)

@@ -194,8 +194,8 @@ class _Execution:
     ) -> None:
         self._sweep, self._planner, self._pool = sweep, planner, pool
         self._outcomes, self._display = outcomes, display
-        self._manifest: Manifest | None = None
-        self._made_of: tuple[SweepPlan, list[str], bool] | None = None
+        self._manifest: Manifest | None = None  # None: not made of the present plan and outcomes
+        self._made_of: tuple[list[str], bool] | None = None
 
     def loop(self, interrupt: Interrupt) -> SweepResult:
         """Start and record runs until none is due or, after an interrupt, until the workers have saved."""
@@ -225,6 +225,7 @@ class _Execution:
         """The plan by the outcomes so far, whose runs that have ended get their lines."""
         plan = settled_plan(self._sweep, self._planner, self._outcomes)
         self._keep(plan)
+        self._manifest = None
         return plan
 
     def _start(self, ready: Sequence[PlannedRun], plan: SweepPlan) -> None:
@@ -264,12 +265,12 @@ class _Execution:
 
         With hundreds of runs a manifest takes a tenth of a second, which workers would lack at every poll.
         """
-        manifest, running = self._manifest, self._pool.running
-        before, *state = self._made_of or (None,)
-        if manifest is None or plan is not before or state != [running, stopping]:
+        running = self._pool.running
+        manifest, state = self._manifest, (running, stopping)
+        if manifest is None or state != self._made_of:
             manifest = manifest_of(self._sweep, plan, self._outcomes, running, stopping)
             write_manifest(self._sweep.folder, manifest)
-            self._manifest, self._made_of = manifest, (plan, running, stopping)
+            self._manifest, self._made_of = manifest, state
         self._display.show([self._progress(*pair) for pair in zip(manifest.runs, plan.runs, strict=True)])
         return manifest
 

@@ -78,7 +78,7 @@ class Display:
         if self._live is not None:
             begin = time.monotonic()
             if begin >= self._due:
-                self._live.update(self._table(progress), refresh=True)
+                self._live.update(self._table(progress, self._live.console.height), refresh=True)
                 end = time.monotonic()
                 self._due = end + (end - begin) / DRAWING
         elif self._console is not None:
@@ -88,7 +88,8 @@ class Display:
                     self._console.print(line, soft_wrap=True, highlight=False, markup=False)
                 self._shown[p.run.id] = p.run.status
 
-    def _table(self, progress: Sequence[RunProgress]) -> Table:
+    def _table(self, progress: Sequence[RunProgress], height: int) -> Table:
+        """The runs for which a terminal of so many lines has room."""
         counts = [f"{n} {s}" for s in ORDER if (n := sum(p.run.status == s for p in progress))]
         table = Table(title=f"{self._name}: {', '.join(counts)}", title_justify="left", box=None)
         for column in ("variant", "tuned", "for", "status"):
@@ -98,7 +99,7 @@ class Display:
         for column in (*rung, "seed", "step", *judged, "loss", "left"):
             table.add_column(column, justify="right", no_wrap=True)
         rows = sorted(progress, key=lambda p: ORDER.index(p.run.status))
-        room = max(1, self._live.console.height - AROUND) if self._live is not None else len(rows)
+        room = max(1, height - AROUND)
         if len(rows) > room:
             table.caption, table.caption_justify = f"and {len(rows) - room} more", "left"
         for p in rows[:room]:
@@ -151,7 +152,8 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._live.update(self._table(self._latest))
+            if self._latest:
+                self._live.update(self._table(self._latest, self._live.console.height))
             self._live.stop()
 
 

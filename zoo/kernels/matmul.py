@@ -284,7 +284,7 @@ def rounded_gradients(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, 
 
 @rounded_gradients.register_fake
 def _(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x, dtype=torch.bfloat16), torch.empty_like(weight, dtype=torch.bfloat16)
+    return x.new_empty(x.shape, dtype=torch.bfloat16), weight.new_empty(weight.shape, dtype=torch.bfloat16)
 
 
 @register_flop_formula(torch.ops.zoo.rounded_gradients)
