@@ -235,7 +235,7 @@ class Keys:
         if "const" in schema or "enum" in schema:
             return ", ".join(f"`{shown(value)}`" for value in schema.get("enum", [schema.get("const")]))
         if "anyOf" in schema:
-            return self._any_of(schema["anyOf"], page)
+            return " or ".join(dict.fromkeys(self._alternatives(schema["anyOf"], page)))
         if schema.get("type") == "array":
             if "prefixItems" in schema:
                 return f"list: {'; '.join(self.typed(item, page) for item in schema['prefixItems'])}"
@@ -259,17 +259,19 @@ class Keys:
     def _class(self, name: str) -> type[Config]:
         return next(cls for cls in self.sections if cls.__name__ == name)
 
-    def _any_of(self, schemas: Sequence[JsonObject], page: str) -> str:
+    def _alternatives(self, schemas: Sequence[JsonObject], page: str) -> list[str]:
         """The alternatives; those of a registry are one link to its section."""
         references = [s["$ref"].rpartition("/")[2] for s in schemas if "$ref" in s]
         if any("enum" in s for s in schemas) and references:
             classes = {self._class(name) for name in references}
             for kind in Kind.registries.values():
                 if classes <= set(kind.choices.values()):
-                    return f"[{key_of(kind)}]({_to(page_of(kind), page)}#{slug(key_of(kind))})"
-            return " or ".join(self.link(self._class(name), page) for name in references)
-        parts = (part for schema in schemas for part in self.typed(schema, page).split(" or "))
-        return " or ".join(dict.fromkeys(parts))
+                    return [f"[{key_of(kind)}]({_to(page_of(kind), page)}#{slug(key_of(kind))})"]
+            return [self.link(self._class(name), page) for name in references]
+        nested = (
+            self._alternatives(s["anyOf"], page) if "anyOf" in s else [self.typed(s, page)] for s in schemas
+        )
+        return [part for parts in nested for part in parts]
 
 
 def page_of(kind: Kind) -> str:
