@@ -69,7 +69,7 @@ def read_outcome(
     if not run.exists:
         raise ConfigError(f"{folder}: exists and is not a run (no {run.CONFIG}); move it away")
     _require_matching_id(run)
-    record = verify(folder)
+    record = _verified_record(run)
     lines = run.read_metrics() if run.metrics.is_file() else []
     validation = [line for line in lines if line["kind"] == "validation"]
     values = {line["step"]: measures_of(line).get(measure.name) for line in validation}
@@ -105,6 +105,13 @@ def verify(folder: Path) -> dict[str, str] | None:
         ConfigError: The configuration, the metrics or record.json were edited.
     """
     run = RunFolder(folder)
+    if run.record.is_file():
+        _require_matching_id(run)
+    return _verified_record(run)
+
+
+def _verified_record(run: RunFolder) -> dict[str, str] | None:
+    """The content of record.json after a comparison of the metrics with it; None if there is no such file."""
     if not run.record.is_file():
         return None
     try:
@@ -112,7 +119,6 @@ def verify(folder: Path) -> dict[str, str] | None:
         record["error"], record["metrics"]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{run.record}: was edited; delete the folder to train the run again") from error
-    _require_matching_id(run)
     if record["metrics"] != _checksum(run):
         raise ConfigError(
             f"{run.metrics}: was edited after the run had ended: its checksum is not that in "

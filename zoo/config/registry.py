@@ -254,7 +254,11 @@ def is_choice(classes: list[type[Config]]) -> bool:
     return bool(classes) and all("type" in c.model_fields for c in classes)
 
 
-def _allowed(field: FieldInfo) -> Iterator[tuple[type[Config], Kind | None]]:
+_ALLOWED: dict[int, tuple[FieldInfo, tuple[tuple[type[Config], "Kind | None"], ...]]] = {}
+"""What `_allowed` has found, by the identity of a field, which is kept; a validation asks a hundred times."""
+
+
+def _allowed(field: FieldInfo) -> tuple[tuple[type[Config], Kind | None], ...]:
     """The configuration classes in a field's type, each with the registry whose base class it is, if any."""
 
     def walk(annotation: object, metadata: Sequence[object]) -> Iterator[tuple[type[Config], Kind | None]]:
@@ -267,7 +271,9 @@ def _allowed(field: FieldInfo) -> Iterator[tuple[type[Config], Kind | None]]:
             for part in get_args(annotation):
                 yield from walk(part, ())
 
-    return walk(field.annotation, field.metadata)
+    if id(field) not in _ALLOWED:
+        _ALLOWED[id(field)] = (field, tuple(walk(field.annotation, field.metadata)))
+    return _ALLOWED[id(field)][1]
 
 
 MODELS = Kind("model", "models")
