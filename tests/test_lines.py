@@ -25,6 +25,8 @@ from zoo.commands.cli import main
 from zoo.config.yaml import dump_yaml
 from zoo.utils.errors import CheckpointError, ConfigError, DataError
 
+ONE_SIZE = {"sizes": [{"model.d_model": 8}], "budgets": {"steps": [2, 4]}, "seeds": 1}
+
 
 def ladder(folder: Path, lines: str | None = "lines.csv", **changes: Any) -> Sweep:
     shared = base(folder, eval_every=100, checkpoint_every=100)
@@ -107,9 +109,8 @@ def test_a_sweep_goes_on_from_its_lines(tmp_path: Path) -> None:
 def test_lines_that_the_sweep_file_no_longer_plans_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scale = {"sizes": [{"model.d_model": 8}], "budgets": {"steps": [2, 4]}}
     for seeds, doubted in ((2, False), (1, True)):
-        sweep = ladder(tmp_path, tune=None, scale=scale | {"seeds": seeds})
+        sweep = ladder(tmp_path, tune=None, scale=ONE_SIZE | {"seeds": seeds})
         with pytest.raises(SystemExit) as done:
             main(["sweep", str(tmp_path / "ladder.yaml"), "--workers", "1"])
         assert done.value.code == 0
@@ -122,8 +123,7 @@ def test_lines_that_the_sweep_file_no_longer_plans_are_named(
 
 
 def test_lines_of_runs_with_other_data_are_refused_before_any_work(tmp_path: Path) -> None:
-    scale = {"sizes": [{"model.d_model": 8}], "budgets": {"steps": [2, 4]}, "seeds": 1}
-    changes: dict[str, Any] = {"scale": scale, "tune": None}
+    changes: dict[str, Any] = {"scale": ONE_SIZE, "tune": None}
     execute(ladder(tmp_path, **changes), 1)
     file = tmp_path / "lines.csv"
     shutil.rmtree(tmp_path / "sweeps")
@@ -174,20 +174,23 @@ def test_the_hash_of_a_run_that_begins_with_a_checkpoint(tmp_path: Path) -> None
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-@pytest.mark.parametrize("metric", ["cross_entropy", "bits_per_byte"])
-def test_a_verdict_of_lines_is_that_of_the_run_folders_in_any_measure(tmp_path: Path, metric: str) -> None:
-    sweep = ladder(tmp_path)
+def test_a_verdict_of_lines_is_that_of_the_run_folders_in_any_measure(tmp_path: Path) -> None:
+    sweep = ladder(tmp_path, scale=ONE_SIZE)
     execute(sweep, 1)
-    by_lines = {run.place: run.loss for run in sweep_table(sweep.folder, metric).runs}
-    losses = sorted(by_lines.values())
-    manifest = read_manifest(sweep.folder)
-    write_manifest(sweep.folder, manifest.model_copy(update={"lines": None}))
-    assert losses == sorted(run.loss for run in sweep_table(sweep.folder, metric).runs)
+    with_lines = read_manifest(sweep.folder)
+    for metric in ("cross_entropy", "bits_per_byte"):
+        write_manifest(sweep.folder, with_lines)
+        by_lines = {run.place: run.loss for run in sweep_table(sweep.folder, metric).runs}
+        assert by_lines and all(Path(place).name.startswith("lines.csv:") for place in by_lines)
+        write_manifest(sweep.folder, with_lines.model_copy(update={"lines": None}))
+        by_folders = sweep_table(sweep.folder, metric).runs
+        assert not any("lines.csv" in run.place for run in by_folders)
+        assert sorted(by_lines.values()) == sorted(run.loss for run in by_folders)
 
 
 def test_lines_of_other_measures(tmp_path: Path) -> None:
     """A sweep that was tuned in bits per byte has lines without nats per token."""
-    sweep = ladder(tmp_path, metric="bits_per_byte")
+    sweep = ladder(tmp_path, metric="bits_per_byte", scale=ONE_SIZE)
     execute(sweep, 1)
     assert {run.loss for run in sweep_table(sweep.folder).runs} == {
         float(line.row["bits_per_byte"]) for line in Lines(tmp_path / "lines.csv")
@@ -233,7 +236,7 @@ def test_where_there_are_no_lines(tmp_path: Path, changes: dict[str, Any], messa
 
 def test_every_run_keeps_its_own_number_of_parameters(tmp_path: Path) -> None:
     """A size is called by the baseline's; lines of older versions lack the column and are still read."""
-    scale = {"sizes": [{"model.d_model": 8}], "budgets": {"steps": [2, 4]}, "seeds": 2}
+    scale = ONE_SIZE | {"seeds": 2}
     sweep = ladder(tmp_path, axes={"model.d_mlp": [16, 64]}, scale=scale, tune=None)
     execute(sweep, 1)
     file = tmp_path / "lines.csv"
@@ -251,7 +254,7 @@ def test_every_run_keeps_its_own_number_of_parameters(tmp_path: Path) -> None:
 
 
 def test_a_ladder_without_tuning_has_its_configured_rate(tmp_path: Path) -> None:
-    scale = {"sizes": [{"model.d_model": 8}], "budgets": {"steps": [2, 4]}, "seeds": 2}
+    scale = ONE_SIZE | {"seeds": 2}
     sweep = ladder(tmp_path, scale=scale, tune=None)
     execute(sweep, 1)
     file = tmp_path / "lines.csv"

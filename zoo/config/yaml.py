@@ -85,7 +85,10 @@ class _Loader(yaml.SafeLoader):
     """Resolves scalars by `SCALARS` alone."""
 
 
-class _FastLoader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
+_Fast = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+
+class _FastLoader(_Fast):  # type: ignore[misc,valid-type]  # found at run time
     """The same, where PyYAML was built with libyaml: in a tenth of the time."""
 
 

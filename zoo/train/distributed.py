@@ -8,19 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.distributed_c10d import Store
-from torch.distributed.fsdp import (
-    FSDPModule,
-    MixedPrecisionPolicy,
-    fully_shard,
-    register_fsdp_forward_method,
-)
 
 from zoo.models import Model
 from zoo.run.train_config import ParallelConfig
@@ -36,6 +30,9 @@ from zoo.train.rank_errors import (
 )
 from zoo.utils.device import find_device, total_memory
 from zoo.utils.errors import ConfigError, DivergenceError, RankError, ZooError
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
 
 T = TypeVar("T")
 
@@ -133,6 +130,8 @@ class World:
         """
         if self.mesh is None:
             return
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+
         p = self.parallel
         reduce = torch.bfloat16 if p.reduce == "bfloat16" else None
         gather = torch.bfloat16 if p.gather == "bfloat16" else None
@@ -155,8 +154,8 @@ class World:
             now: whether it is the last backward pass of its step; earlier ones reduce by
                 `ParallelConfig.sync`.
         """
-        if isinstance(model, FSDPModule):
-            model.set_requires_gradient_sync(now or not self._defers(model))
+        if (sharded := self._sharded(model)) is not None:
+            sharded.set_requires_gradient_sync(now or not self._defers(model))
 
     def _defers(self, model: nn.Module) -> bool:
         """Whether gradients stay unsharded until the last part of a batch."""
@@ -170,8 +169,16 @@ class World:
 
     def reshard(self, model: nn.Module) -> None:
         """Free the unsharded tensors after a forward pass that no backward pass follows."""
-        if isinstance(model, FSDPModule):
-            model.reshard()
+        if (sharded := self._sharded(model)) is not None:
+            sharded.reshard()
+
+    def _sharded(self, model: nn.Module) -> FSDPModule | None:
+        """A model that `shard` has sharded; None for a plain one."""
+        if self.mesh is None:
+            return None
+        from torch.distributed.fsdp import FSDPModule
+
+        return model if isinstance(model, FSDPModule) else None
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -46,6 +47,7 @@ def describe(world: World, step: int) -> JsonObject:
     }
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -53,6 +55,7 @@ def _version(package: str) -> str | None:
         return None
 
 
+@cache
 def _git_commit() -> str | None:
     """The commit of zoo's source, if it is a git checkout."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
