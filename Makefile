@@ -4,6 +4,8 @@ PYTHON ?= python3
 TORCH ?= 2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
+# pip compiles one file after the other; compileall takes all cores, and is free to fail on templates.
+INSTALL = $(BIN)/python -m pip install --quiet --no-compile --constraint $(VENV)/constraints.txt
 # Two processes of one thread each: tests are small, and threads that wait for each other cost more. Each begins
 # with one half of the files, so that what the tests of a file share is made once.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
@@ -63,12 +65,13 @@ help:
 $(VENV)/ready: constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(VENV)/constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev]'
+	$(INSTALL) torch
+	$(INSTALL) --editable '.[dev]'
+	$(BIN)/python -m compileall -qq --workers 0 $(VENV)/lib || :
 	touch $@
 
 $(VENV)/docs: $(VENV)/ready
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev,docs]'
+	$(INSTALL) --editable '.[dev,docs]'
 	touch $@
 
 wheel-test: $(VENV)/ready

@@ -11,6 +11,8 @@ import pytest
 import torch
 from tiny_runs import assert_same, kill, tiny_fields
 from torch import Tensor, nn
+from torch.library import opcheck
+from torch.utils.flop_counter import FlopCounterMode
 
 from zoo import build_model, generate, load_model
 from zoo.checkpoint.model import find_checkpoint
@@ -120,6 +122,32 @@ def test_the_gradient_under_dropout() -> None:
     inputs = [torch.randn(s, dtype=torch.float64, generator=source).requires_grad_() for s in shapes]
     masks = [torch.rand(s, dtype=torch.float64, generator=source) for s in ((time, batch, d), (batch, m))]
     assert torch.autograd.gradcheck(recurrence, (*inputs, *masks))
+
+
+def test_the_operators_keep_torchs_rules_and_count_their_products() -> None:
+    """As many operations as two products in each step, differentiated by autograd."""
+    time, batch, d, m = 3, 2, 3, 4
+    shapes = [(time, batch, 4 * m), (4 * m, d), (d, m), (batch, d), (batch, m)]
+    gates, weight, projection, h, c = (torch.randn(shape) for shape in shapes)
+    masks = torch.rand(time, batch, d), torch.rand(batch, m)
+    for of_h, of_memory in (masks, (None, None)):
+        given = (gates, weight, projection, h, c, of_h, of_memory)
+        opcheck(torch.ops.zoo.recurrence.default, given)
+        outputs, last, *kept = torch.ops.zoo.recurrence(*given)
+        opcheck(
+            torch.ops.zoo.recurrence_backward.default,
+            (outputs, last, weight, projection, *kept, of_h, of_memory),
+        )
+
+    inputs = [t.requires_grad_() for t in (gates, weight, projection, h, c)]
+    with FlopCounterMode(display=False) as ours:
+        outputs, _ = recurrence(*inputs)
+        torch.autograd.backward(outputs.sum())
+    with FlopCounterMode(display=False) as loop:
+        for _ in range(time):
+            h = (h @ weight.mT)[:, :m] @ projection.mT
+        torch.autograd.backward(h.sum())
+    assert ours.get_total_flops() == loop.get_total_flops() > 0
 
 
 def test_where_dropout_acts() -> None:

@@ -21,7 +21,7 @@ from zoo.ablate.plan import PlannedRun
 from zoo.ablate.sweep import load_sweep
 from zoo.utils.errors import ZooError
 
-STEPS = 300
+STEPS = 200
 
 
 def begin(file: Path) -> subprocess.Popen[str]:
