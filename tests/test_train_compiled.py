@@ -91,15 +91,18 @@ def test_blocks_have_no_graph_breaks_and_are_cached(monkeypatch: pytest.MonkeyPa
 
 
 def test_one_process_compiles_more_shapes_than_torch_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch keeps 8 graphs of a function; beyond, `blocks` ended with an error and `True` ran uncompiled."""
+    """torch keeps 8 graphs of a function; beyond, `blocks` ended with an error and `True` ran uncompiled.
+
+    Here it keeps 2.
+    """
     counter = Counter(monkeypatch)
-    with torch._dynamo.config.patch(recompile_limit=8):
+    with torch._dynamo.config.patch(recompile_limit=2):
         for how in ("blocks", True):
             before = counter.graphs
-            for heads in range(1, 12):
+            for heads in range(1, 5):
                 model = build_model("gpt", vocab_size=16, d_model=4 * heads, n_layers=1, n_heads=heads)
                 compiled_loss(model, how)(*model.example(2, 8))
-            assert counter.graphs - before >= 11
+            assert counter.graphs - before >= 4
 
 
 def test_a_model_without_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
