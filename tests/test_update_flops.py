@@ -20,7 +20,7 @@ from zoo.checkpoint.recipe import declare
 from zoo.run.config import RunConfig, load_config
 from zoo.run.explanation import explain
 from zoo.run.factory import recipe_of
-from zoo.run.flops import flops_per_target, update_flops
+from zoo.run.flops import model_flops, update_flops
 from zoo.run.job import Job
 from zoo.train.run import train
 
@@ -104,7 +104,7 @@ def test_those_of_a_run(tmp_path: Path) -> None:
         update = update_flops(model, Job.of(config).optimizer) / (1 + i)
         total = read_run_metrics(train(config).folder).training.total
         assert total["flops"] == 4 * (2 * 16 * training + update)
-        forward = flops_per_target(model, 16)[0]
+        forward = model_flops(model, 16).forward
         evaluations = (Job.of(config).train.eval_batches or 0) / Job.of(config).train.eval_every
         assert step_cost(config) == (32, 32 * (training + forward * evaluations) + update)
         found.append(training)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from benchmarks.contenders import Trainee, Workload, llama, llama_sizes
 from benchmarks.gpu.cells import CELLS, FULL, TINY, Cell, Generation, Size, Training, Update
 from zoo import Model, build_model, build_optimizer, generate
-from zoo.run.flops import flops_per_target
+from zoo.run.flops import model_flops
 from zoo.train.compilation import compiled_loss
 from zoo.train.recompute import recompute
 from zoo.utils.accelerators import flops_of
@@ -58,7 +58,7 @@ def _training(cell: Training, device: torch.device, size: Size) -> dict[str, Any
 
     first, seconds = timed(step, device, size.steps)
     per_second = work.batch * context / statistics.median(seconds)
-    _, operations = flops_per_target(shape(cell.model, size), context)
+    operations = model_flops(shape(cell.model, size), context).training
     peak = flops_of(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     return {
         "parameters": sum(p.numel() for p in trainee.model.parameters()),

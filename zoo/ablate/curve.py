@@ -24,7 +24,7 @@ class Curve:
         steps: the number of optimizer steps before the value was measured.
         tokens: the training targets of these steps: tokens of text, or images.
         flops: the floating point operations of these steps, those of the optimizer included, see
-            `zoo.run.flops.flops_per_target` and `update_flops` there.
+            `zoo.run.flops.model_flops` and `update_flops` there.
         seconds: the time of these steps; evaluations and checkpoints are not counted.
         values: the values of the measure, for instance the loss in nats per target.
     """

@@ -62,7 +62,7 @@ class OptimizerConfig(Config):
     def update_flops(self, spec: ParamSpec) -> float:
         """The operations of the matrix products in an update of a parameter, as a mean over steps.
 
-        Elementwise work does not count, as in those of the model (`zoo.run.flops.flops_per_target`).
+        Elementwise work does not count, as in those of the model (`zoo.run.flops.model_flops`).
         The products of other packages' optimizers are not known and do not count either.
 
         Args:

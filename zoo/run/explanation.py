@@ -22,7 +22,7 @@ from zoo.optim.base import FLOAT32, OptimizerConfig
 from zoo.run.config import RunConfig, load_config
 from zoo.run.described import load_described
 from zoo.run.first_weights import InitialModel, declared_model, measured_model, recipe_of
-from zoo.run.flops import flops_per_target, update_flops
+from zoo.run.flops import model_flops, update_flops
 from zoo.run.located import located
 from zoo.run.reach import unreached
 from zoo.run.redundancy import notes
@@ -240,7 +240,7 @@ def _explained(config: RunConfig, initial: InitialModel, place: str) -> Explanat
         _row(p, entries.get(p.name), config.optimizer, (sigmas or {}).get(p.name)) for p in declared(model)
     ]
     length = USUAL_LENGTH if config.data is None else config.data.length
-    forward, training = flops_per_target(model.to("meta"), length)
+    _, forward, training = model_flops(model.to("meta"), length)
     trained = sum(entry.spec.numel for entry in registry)
     frozen = sum(p.spec.numel for p in registry.frozen)
     totals = Totals(

@@ -17,14 +17,28 @@ from zoo.utils.dispatch import dispatched_alone
 from zoo.utils.errors import ConfigError
 
 
-class RunFLOPs(NamedTuple):
-    """The floating point operations of a run, counted on meta tensors.
+class ModelFLOPs(NamedTuple):
+    """The floating point operations of a model.
 
     Attributes:
         targets: number of training targets of one example, for instance tokens.
         forward: operations of the forward pass per target.
         training: operations of the forward and the backward pass together per target. Gradients of frozen
             parameters are not computed, and do not count.
+    """
+
+    targets: int
+    forward: int
+    training: int
+
+
+class RunFLOPs(NamedTuple):
+    """The floating point operations of a run.
+
+    Attributes:
+        targets: as in `ModelFLOPs`.
+        forward: as in `ModelFLOPs`.
+        training: as in `ModelFLOPs`.
         update: operations of the optimizer's matrix products per step; 0 without an optimizer.
     """
 
@@ -47,20 +61,12 @@ def run_flops(config: RunConfig) -> RunFLOPs:
         place = config.place(()) or config.name
         raise ConfigError(f"{place}: no model or no data; expected the configuration of a run, with both")
     model = declared_once(config)
-    targets, forward, training = _per_target(model, config.data.length)
     update = 0.0 if config.optimizer is None else update_flops(model, config.optimizer)
-    return RunFLOPs(targets, forward, training, update)
-
-
-@cache
-def _per_target(model: Model, length: int) -> tuple[int, int, int]:
-    """The number of targets of an example, and the operations per target, see `flops_per_target`."""
-    *_, targets = model.example(1, length)
-    return targets.numel(), *flops_per_target(model, length)
+    return RunFLOPs(*_counted_once(model, config.data.length), update)
 
 
 @dispatched_alone
-def flops_per_target(model: Model, length: int) -> tuple[int, int]:
+def model_flops(model: Model, length: int) -> ModelFLOPs:
     """Count the floating point operations of a model on meta tensors.
 
     Args:
@@ -68,9 +74,8 @@ def flops_per_target(model: Model, length: int) -> tuple[int, int]:
         length: length of the example.
 
     Returns:
-        The operations per target (token, image) of the forward pass, and of the forward and the backward
-        pass together. Matrix products and attention are counted (all of attention, not its causal half);
-        elementwise work is not.
+        The operations per target (token, image). Matrix products and attention are counted (all of
+        attention, not its causal half); elementwise work is not.
     """
     *inputs, targets = (t.to("meta") for t in model.example(1, length))
     model.eval()  # a single example may be too small for batch statistics
@@ -79,7 +84,10 @@ def flops_per_target(model: Model, length: int) -> tuple[int, int]:
     with FlopCounterMode(display=False) as backward:
         logits.backward(torch.empty_like(logits))
     once, units = forward.get_total_flops(), targets.numel()
-    return once // units, (once + backward.get_total_flops()) // units
+    return ModelFLOPs(units, once // units, (once + backward.get_total_flops()) // units)
+
+
+_counted_once = cache(model_flops)
 
 
 def update_flops(model: Model, optimizer: OptimizerConfig) -> float:
