@@ -115,6 +115,25 @@ def test_the_law() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["base again", "base planted"])
+def test_the_interval_of_a_law_whose_floor_is_zero(name: str) -> None:
+    """The fits without a size begin where that of all sizes has ended; they end where others do as well."""
+    runs = read_runs(ROOT / "docs/results/ladder-check-long.csv").runs
+    sides = [
+        cells(run for run in runs if run.variant == side and run.seed % 1000 < 100) for side in ("base", name)
+    ]
+    sizes = sorted(sides[0])
+    law = fit_law(*sides)
+    assert law.irreducible == pytest.approx(0, abs=1e-6)
+    found = []
+    for left_out in sizes:
+        kept = [size for size in sizes if size != left_out]
+        alone = fit_law(*({size: side[size] for size in kept} for side in sides))
+        found.append(alone.ln_c + alone.slope * math.log(sizes[-1] / kept[-1]))
+    variance = (len(found) - 1) * np.var(found)
+    assert law.half95 == pytest.approx(stats.t.ppf(0.975, len(sizes) - 2) * math.sqrt(variance), rel=1e-3)
+
+
 def test_the_parabola_and_its_borders() -> None:
     losses = dict(zip((1e-3, 2e-3, 4e-3, 8e-3, 16e-3), (2.30, 2.20, 2.15, 2.17, 2.31), strict=True))
     assert vertex(losses).ln_rate == pytest.approx(-5.3729, abs=1e-4)

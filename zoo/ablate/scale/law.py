@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
-from scipy.special import expit
 
 from zoo.ablate.scale.speedup import Cells, jackknife_variance, mean_losses
 
@@ -72,17 +71,17 @@ def fit_law(
     if len(sizes) < 3:
         raise ValueError(f"{len(sizes)} sizes; expected at least three")
 
-    def fit(kept: list[float], start: Array | None = None) -> tuple[Array, float]:
+    def fit(kept: list[float], start: Array | None = None) -> Array:
         return _fit(_Cells.of({n: baseline[n] for n in kept}, {n: variant[n] for n in kept}), weighted, start)
 
-    best, low = fit(sizes)
-    e, a, b, _, _, g0, g1 = _unpacked(best, low)
+    best = fit(sizes)
+    e, a, b, _, _, g0, g1 = map(float, best)
     half = slope_half = None
     if len(sizes) > 3:
         deleted = []
         for left_out in sizes:
             kept = [n for n in sizes if n != left_out]
-            *_, here, trend = _unpacked(*fit(kept, best))
+            *_, here, trend = map(float, fit(kept, best))
             deleted.append((here + trend * math.log(sizes[-1] / kept[-1]), trend))
         t = float(stats.t.ppf(0.975, len(sizes) - 2))
         half, slope_half = (
@@ -112,20 +111,13 @@ class _Cells:
         return cls(*np.array(rows, dtype=np.float64).T)
 
 
-def _unpacked(p: Array, low: float) -> tuple[float, float, float, float, float, float, float]:
-    """E, a, b, ln A, ln B, g0, g1 from unbounded parameters; `low` is the lowest loss."""
-    least, most = EXPONENTS
-    a, b = (float(least + (most - least) * expit(v)) for v in p[1:3])
-    return low * float(expit(p[0])), a, b, float(p[3]), float(p[4]), float(p[5]), float(p[6])
-
-
-def _fit(cells: _Cells, weighted: bool, start: Array | None) -> tuple[Array, float]:
-    """The best parameters from several starts, and the lowest loss that bounds E."""
+def _fit(cells: _Cells, weighted: bool, start: Array | None) -> Array:
+    """The best E, a, b, ln A, ln B, g0 and g1, from one start or from several."""
     low, distance = float(np.exp(cells.ln_loss.min())), cells.ln_n - cells.ln_n.max()
 
     def parts(p: Array) -> tuple[Array, Array, Array, Array]:
         """The law's loss, its terms of size and tokens, and ln tokens with the speed-up."""
-        e, a, b, ln_scale_n, ln_scale_t, g0, g1 = _unpacked(p, low)
+        e, a, b, ln_scale_n, ln_scale_t, g0, g1 = p
         ln_tokens = cells.ln_t + cells.variant * (g0 + g1 * distance)
         # The search may try any number; beyond these bounds only the direction matters.
         of_size = np.exp((ln_scale_n - a * cells.ln_n).clip(-EXTREME, EXTREME))
@@ -139,12 +131,11 @@ def _fit(cells: _Cells, weighted: bool, start: Array | None) -> tuple[Array, flo
 
         def jacobian(p: Array) -> Array:
             loss, of_size, of_tokens, ln_tokens = parts(p)
-            share = expit(p[:3]) * expit(-p[:3]) * [low, *[EXPONENTS[1] - EXPONENTS[0]] * 2]
-            gained = -_unpacked(p, low)[2] * of_tokens * cells.variant
+            gained = -p[2] * of_tokens * cells.variant
             columns = [
-                share[0] * np.ones_like(loss),
-                -share[1] * cells.ln_n * of_size,
-                -share[2] * ln_tokens * of_tokens,
+                np.ones_like(loss),
+                -cells.ln_n * of_size,
+                -ln_tokens * of_tokens,
                 of_size,
                 of_tokens,
                 gained,
@@ -156,19 +147,20 @@ def _fit(cells: _Cells, weighted: bool, start: Array | None) -> tuple[Array, flo
         tolerance = {"xtol": 1e-11, "ftol": 1e-11, "gtol": 1e-11}
         with np.errstate(all="ignore"):  # scipy divides by zero near a bound
             return optimize.least_squares(
-                residuals, begin, jacobian, x_scale="jac", max_nfev=2000, **tolerance
+                residuals, begin, jacobian, limits, x_scale="jac", max_nfev=2000, **tolerance
             )
 
-    ones = np.ones_like(cells.ln_n)
+    ones, free = np.ones_like(cells.ln_n), [np.inf] * 4
+    limits = [0.0, EXPONENTS[0], EXPONENTS[0], *np.negative(free)], [low, EXPONENTS[1], EXPONENTS[1], *free]
     begins = [
-        np.array([e, x, x, math.log(0.2 * low), math.log(0.5 * low), 0.0, 0.0])
-        for e in (-1, 0, 1)
-        for x in (-2, -1)
+        np.array([e * low, x, x, math.log(0.2 * low), math.log(0.5 * low), 0.0, 0.0])
+        for e in (0.25, 0.5, 0.75)
+        for x in (0.2, 0.45)
     ]
     results = [solve(begin, ones) for begin in ([start] if start is not None else begins)]
     best = min(results, key=lambda result: float(result.cost))
     if weighted:
         loss, _, of_tokens, _ = parts(best.x)
-        slope = _unpacked(best.x, low)[2] * of_tokens
+        slope = best.x[2] * of_tokens
         best = solve(best.x, np.sqrt(cells.seeds) * loss / slope)
-    return np.asarray(best.x, dtype=np.float64), low
+    return np.asarray(best.x, dtype=np.float64)
