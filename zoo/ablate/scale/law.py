@@ -114,6 +114,8 @@ class _Cells:
 def _fit(cells: _Cells, weighted: bool, start: Array | None) -> Array:
     """The best E, a, b, ln A, ln B, g0 and g1, from one start or from several."""
     low, distance = float(np.exp(cells.ln_loss.min())), cells.ln_n - cells.ln_n.max()
+    least, most = EXPONENTS
+    limits = [0.0, least, least, *[-np.inf] * 4], [low, most, most, *[np.inf] * 4]
 
     def parts(p: Array) -> tuple[Array, Array, Array, Array]:
         """The law's loss, its terms of size and tokens, and ln tokens with the speed-up."""
@@ -150,8 +152,7 @@ def _fit(cells: _Cells, weighted: bool, start: Array | None) -> Array:
                 residuals, begin, jacobian, limits, x_scale="jac", max_nfev=2000, **tolerance
             )
 
-    ones, free = np.ones_like(cells.ln_n), [np.inf] * 4
-    limits = [0.0, EXPONENTS[0], EXPONENTS[0], *np.negative(free)], [low, EXPONENTS[1], EXPONENTS[1], *free]
+    ones = np.ones_like(cells.ln_n)
     begins = [
         np.array([e * low, x, x, math.log(0.2 * low), math.log(0.5 * low), 0.0, 0.0])
         for e in (0.25, 0.5, 0.75)
