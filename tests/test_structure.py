@@ -251,7 +251,16 @@ def test_private_parts_of_torch_are_used_in_kernels_only() -> None:
     guarded = {module for module, parts in users.items() if parts and part_of(module) == "kernels"}
     assert guarded == {
         f"kernels.{part}"
-        for part in ("matmul", "foreach", "amos", "support", "products", "graph_cache", "short_attention")
+        for part in (
+            "matmul",
+            "foreach",
+            "amos",
+            "support",
+            "products",
+            "graph_cache",
+            "short_attention",
+            "recurrence",
+        )
     }, users
 
 

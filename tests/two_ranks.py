@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import socket
 from collections.abc import Callable
@@ -46,6 +47,7 @@ def _be_a_rank(rank: int, port: int, function: Callable[..., None], *arguments: 
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": str(port),
     }
+    faulthandler.enable()  # a rank that crashes says where
     torch.set_num_threads(1)
     function(*arguments)
 
