@@ -54,18 +54,10 @@ class _Recurrence(torch.autograd.Function):
     """(gates, weight, projection, h, c, masks) -> outputs (time, batch, d), last memory (batch, m)."""
 
     @staticmethod
-    def forward(
-        ctx: Context,
-        gates: Tensor,
-        weight: Tensor,
-        projection: Tensor,
-        h: Tensor,
-        c: Tensor,
-        hidden_mask: Tensor | None,
-        memory_mask: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        outputs, last, *kept = _steps(gates, weight, projection, h, c, hidden_mask, memory_mask)
-        ctx.save_for_backward(weight, projection, *kept, hidden_mask, memory_mask)
+    def forward(ctx: Context, *given: Tensor | None) -> tuple[Tensor, Tensor]:
+        _, weight, projection, _, _, *masks = given
+        outputs, last, *kept = _steps(*given)
+        ctx.save_for_backward(weight, projection, *kept, *masks)
         return outputs, last
 
     @staticmethod
@@ -86,11 +78,11 @@ def _steps(
     hidden_mask: Tensor | None,
     memory_mask: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The outputs, the last memory, and what the backward pass needs: see `_kept`."""
-    time, m = len(gates), c.shape[1]
-    outputs, _, activated, memories, squashed, entering = _kept(gates, h, c)
+    """The outputs, the last memory, and what the backward pass needs: see `_results`."""
+    m = c.shape[1]
+    outputs, last, activated, memories, squashed, entering = _results(gates, h, c)
     memories[0] = c
-    for t in range(time):
+    for t in range(len(gates)):
         entering[t] = h if hidden_mask is None else h * hidden_mask[t]
         z = torch.addmm(gates[t], entering[t], weight.mT, out=activated[t])
         i, f, g, o = z.chunk(4, dim=1)
@@ -103,10 +95,10 @@ def _steps(
         if memory_mask is not None:
             exposed *= memory_mask
         h = torch.mm(exposed, projection.mT, out=outputs[t])  # with `out`, autocast does not round
-    return outputs, memories[-1].clone(), activated, memories, squashed, entering
+    return outputs, last.copy_(memories[-1]), activated, memories, squashed, entering
 
 
-def _kept(gates: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _results(gates: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Empty tensors: outputs, last memory, activated gates, all memories, their tanh, h where it enters."""
     time = len(gates)
     entering = h.new_empty(time, *h.shape)
@@ -125,7 +117,7 @@ def _kept(gates: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, 
 def _(
     gates: Tensor, weight: Tensor, projection: Tensor, h: Tensor, c: Tensor, *masks: Tensor | None
 ) -> tuple[Tensor, ...]:
-    return _kept(gates, h, c)
+    return _results(gates, h, c)
 
 
 @library.custom_op("zoo::recurrence_backward", mutates_args=())
@@ -197,4 +189,4 @@ def _flops_back(
     grad_outputs: Shape, grad_c: Shape, weight: Shape, projection: Shape, *_: object, **__: object
 ) -> int:
     """As many for what is passed to the step before, and as many for the gradients of the matrices."""
-    return 4 * grad_outputs[0] * grad_outputs[1] * (math.prod(weight) + math.prod(projection))
+    return 2 * _flops(grad_outputs, weight, projection)
