@@ -41,6 +41,7 @@ def test_foreach(monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
 def test_without_onednn_torch_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     x, weight = torch.randn(matmul.ROWS, 5, generator=generator), torch.randn(7, 5, generator=generator)
+    monkeypatch.setattr(matmul, "PRODUCTS", 0)
     assert matmul.ONEDNN, "oneDNN's operators are those that zoo calls"
     fast = [matmul.linear(x, weight), matmul.matmul(x, weight), matmul.PreparedMatrix(weight, 4)(x[:4])]
     monkeypatch.setattr(matmul, "ONEDNN", False)
@@ -65,6 +66,7 @@ def test_the_product_is_chosen_by_the_processor(
 
     monkeypatch.setattr(matmul, "_onednn", counted)
     monkeypatch.setattr(matmul, "PRODUCT", product)
+    monkeypatch.setattr(matmul, "PRODUCTS", 0)
     torch.testing.assert_close(matmul.linear(x, weight), F.linear(x, weight))
     assert bool(called) == (product == "onednn") and matmul.PreparedMatrix(weight, 4).onednn
 

@@ -203,7 +203,7 @@ def test_a_long_text_is_read_in_stretches() -> None:
     text = tokens(2, 701)
     with torch.no_grad():
         in_stretches = model(text)
-    torch.testing.assert_close(in_stretches, model(text), rtol=0, atol=1e-6)
+    torch.testing.assert_close(in_stretches, model(text), rtol=0, atol=1e-5)
 
 
 def test_under_autocast_the_state_stays_float32() -> None:

@@ -16,6 +16,12 @@ from zoo.nn.loss import linear_cross_entropy
 from zoo.optim.newton_schulz import orthogonal
 
 
+@pytest.fixture(autouse=True)
+def products_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The small products of these tests are oneDNN's like large ones."""
+    monkeypatch.setattr(matmul, "PRODUCTS", 0)
+
+
 def example(*shape: int, out: int = 9) -> tuple[Tensor, Tensor]:
     """x of `shape` and W (out, shape[-1]), float32, with gradients."""
     generator = torch.Generator().manual_seed(0)
@@ -66,7 +72,7 @@ def test_a_frozen_side_gets_no_gradient(frozen: int) -> None:
 
 
 def test_what_goes_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Float32 with many rows does; float64, single tokens and autocast are torch's business."""
+    """Float32 with many rows does; float64, single tokens, autocast and small products are torch's."""
     calls: list[int] = []
 
     def counted(x: Tensor, weight: Tensor) -> Tensor:
@@ -81,9 +87,20 @@ def test_what_goes_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     linear(x.double(), weight.double())
     with torch.autocast("cpu", torch.bfloat16):
         assert linear(x, weight).dtype == torch.bfloat16
+    monkeypatch.setattr(matmul, "PRODUCTS", x.numel() * len(weight) + 1)
+    linear(x, weight)
     assert not calls
+    monkeypatch.setattr(matmul, "PRODUCTS", x.numel() * len(weight))
     linear(x, weight)
     assert calls == [1]
+
+
+def test_the_operators_of_onednn() -> None:
+    """They are what torch asks of an operator, with each layout of a matrix."""
+    x, weight = (t.detach() for t in example(ROWS, 5))
+    for matrix in (weight, weight.mT.contiguous().mT):
+        opcheck(torch.ops.zoo.onednn_linear.default, (x, matrix))
+    opcheck(torch.ops.zoo.gated_gradients.default, (x @ weight.mT, x, weight, torch.tensor([0.3])))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile warns of itself

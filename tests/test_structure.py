@@ -255,6 +255,7 @@ def test_private_parts_of_torch_are_used_in_kernels_only() -> None:
             "matmul",
             "foreach",
             "amos",
+            "operator",
             "support",
             "products",
             "graph_cache",

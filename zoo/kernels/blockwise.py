@@ -10,9 +10,10 @@ computes the attention of all longer sequences.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, library
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from zoo.kernels.operator import operator
 from zoo.kernels.support import Context, differentiable
 
 BLOCK = 128
@@ -94,7 +95,7 @@ class _Blockwise(torch.autograd.Function):
         return torch.cat(q_grad, 1), k_grad.to(k.dtype), v_grad.to(v.dtype), None, None, None
 
 
-@library.custom_op("zoo::causal_mask", mutates_args=())
+@operator("causal_mask", lambda like, time, window: like.new_empty(time, time))
 def _causal_mask(like: Tensor, time: int, window: int) -> Tensor:
     """Return (time, time): -inf where the key comes after the query or before its window, else 0.
 
@@ -102,11 +103,6 @@ def _causal_mask(like: Tensor, time: int, window: int) -> Tensor:
     """
     hidden = torch.full((time, time), -torch.inf, dtype=like.dtype, device=like.device)
     return hidden.triu(1) + hidden.tril(-window)
-
-
-@_causal_mask.register_fake
-def _(like: Tensor, time: int, window: int) -> Tensor:
-    return like.new_empty(time, time)
 
 
 def _blocks(time: int, window: int) -> list[tuple[int, int, int]]:

@@ -15,11 +15,12 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from torch import Tensor, library
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
+from zoo.kernels.operator import operator
 from zoo.kernels.support import Context, differentiable, has_operator
 from zoo.utils.device import processor_field
 
@@ -56,6 +57,10 @@ BFLOAT16 = multiplies_bfloat16(processor_field("flags") or processor_field("Feat
 ROWS = 64
 """Smallest number of rows for oneDNN, and for products of bfloat16 in float32; for fewer, which do not occur
 in training, there is little to gain."""
+
+PRODUCTS = 1 << 22
+"""Smallest number of multiplications for oneDNN: what a call of it takes before it multiplies, some 25 us, is
+as long as a smaller product takes."""
 
 LOOPS = 2
 """Largest number of rows for which a loop over the matrix for each row is as fast as a matrix product."""
@@ -143,20 +148,24 @@ class PreparedMatrix:
         """Compute x W^T: (..., in) -> (..., out)."""
         if self.loops and torch.compiler.is_compiling():
             return (x.unsqueeze(-2) * self.weight).sum(-1)
-        y: Tensor = (torch.ops.zoo.prepared_linear if self.onednn else F.linear)(x, self.weight)
+        y: Tensor = (_onednn if self.onednn else F.linear)(x, self.weight)
         return y
 
 
 def _onednn_product(x: Tensor, weight: Tensor) -> Tensor:
-    """Compute (..., in), (out, in) -> (..., out) by oneDNN."""
+    """Compute (..., in), (out, in) -> (..., out) by oneDNN, within an operator."""
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
     return y
 
 
-# Registered without the wrapper of `custom_op`, which would cost time at every generated token.
-library.define("zoo::prepared_linear", "(Tensor x, Tensor weight) -> Tensor")
-library.impl("zoo::prepared_linear", "default", _onednn_product)
-library.register_fake("zoo::prepared_linear", lambda x, weight: x.new_empty(*x.shape[:-1], len(weight)))
+@operator("onednn_linear", lambda x, weight: x.new_empty(*x.shape[:-1], weight.shape[0]))
+def _onednn(x: Tensor, weight: Tensor) -> Tensor:
+    """Compute (..., in), (out, in) -> (..., out); inductor would treat oneDNN's weights as constants."""
+    return _onednn_product(x, weight)
+
+
+ONEDNN_LINEAR: object = torch.ops.zoo.onednn_linear.default
+"""The operator of oneDNN's product."""
 
 
 def _onednn_serves(weight: Tensor, dtype: torch.dtype = torch.float32) -> bool:
@@ -180,6 +189,7 @@ def _suits_onednn(x: Tensor, weight: Tensor) -> bool:
         and _onednn_serves(weight)
         and x.dtype == weight.dtype
         and x.numel() >= ROWS * x.shape[-1]
+        and x.numel() * weight.shape[0] >= PRODUCTS
         and (weight.is_contiguous() or weight.mT.is_contiguous())
     )
 
@@ -237,7 +247,7 @@ class _RoundedLinear(torch.autograd.Function):
         )
 
 
-@library.custom_op("zoo::rounded_product", mutates_args=())
+@operator("rounded_product", lambda a, b: a.new_empty(a.shape[0], b.shape[1], dtype=torch.bfloat16))
 def rounded_product(a: Tensor, b: Tensor) -> Tensor:
     """(m, k), (k, n) -> a b, (m, n), of factors rounded to bfloat16, computed in float32 and rounded.
 
@@ -260,18 +270,19 @@ def _narrow_product(a: Tensor, b: Tensor) -> Tensor:
     return (a @ b).bfloat16()
 
 
-@rounded_product.register_fake
-def _(a: Tensor, b: Tensor) -> Tensor:
-    return a.new_empty(a.shape[0], b.shape[1], dtype=torch.bfloat16)
-
-
 @register_flop_formula(torch.ops.zoo.rounded_product)
 def _rounded_product_flops(a: tuple[int, ...], b: tuple[int, ...], **_: object) -> int:
     """Two operations for a product and its sum."""
     return 2 * a[0] * a[1] * b[1]
 
 
-@library.custom_op("zoo::rounded_gradients", mutates_args=())
+@operator(
+    "rounded_gradients",
+    lambda grad, x, weight: (
+        x.new_empty(x.shape, dtype=torch.bfloat16),
+        weight.new_empty(weight.shape, dtype=torch.bfloat16),
+    ),
+)
 def rounded_gradients(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """(n, out), (n, in), (out, in) -> grad W and grad^T x, each as `rounded_product` has it.
 
@@ -280,11 +291,6 @@ def rounded_gradients(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, 
     with torch.autocast("cpu", enabled=False):
         grad = _widened(grad)
         return _narrow_product(grad, _widened(weight)), _narrow_product(grad.mT, _widened(x))
-
-
-@rounded_gradients.register_fake
-def _(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape, dtype=torch.bfloat16), weight.new_empty(weight.shape, dtype=torch.bfloat16)
 
 
 @register_flop_formula(torch.ops.zoo.rounded_gradients)
@@ -297,21 +303,6 @@ def _rounded_gradients_flops(
 
 ROUNDED_PRODUCT: object = torch.ops.zoo.rounded_product.default
 """The operator of products of bfloat16 that are computed in float32."""
-
-
-@library.custom_op("zoo::onednn_linear", mutates_args=())
-def _onednn(x: Tensor, weight: Tensor) -> Tensor:
-    """(n, in), (out, in) -> (n, out); opaque to inductor, which treats oneDNN's weights as constants."""
-    return _onednn_product(x, weight)
-
-
-@_onednn.register_fake
-def _(x: Tensor, weight: Tensor) -> Tensor:
-    return x.new_empty(x.shape[0], weight.shape[0])
-
-
-ONEDNN_LINEAR: object = torch.ops.zoo.onednn_linear.default
-"""The operator of oneDNN's product in training."""
 
 
 class _GatedLinear(torch.autograd.Function):
@@ -337,14 +328,11 @@ class _GatedLinear(torch.autograd.Function):
         return x_grad, *(_gated_gradients(grad, x, weight, factor) if any(needs) else (None, None))
 
 
-@library.custom_op("zoo::gated_gradients", mutates_args=())
+@operator(
+    "gated_gradients", lambda grad, x, weight, factor: (torch.empty_like(weight), torch.empty_like(factor))
+)
 def _gated_gradients(grad: Tensor, x: Tensor, weight: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
     """(n, out), (n, in), (out, in), (1,) -> the gradients of the weight and of the factor."""
     virtual_grad = grad.mT @ x
     factor_grad = torch.dot(virtual_grad.view(-1), weight.reshape(-1)).view(1)
     return virtual_grad.mul_(factor), factor_grad
-
-
-@_gated_gradients.register_fake
-def _(grad: Tensor, x: Tensor, weight: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(weight), torch.empty_like(factor)

@@ -11,10 +11,11 @@ import math
 from typing import TypeAlias
 
 import torch
-from torch import Tensor, library
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.flop_counter import register_flop_formula
 
+from zoo.kernels.operator import operator
 from zoo.kernels.support import Context, differentiable
 
 Shape: TypeAlias = tuple[int, ...]
@@ -68,7 +69,7 @@ class _Recurrence(torch.autograd.Function):
 
 # One operator for all steps: the compiler, and a count of operations on meta tensors, would take each of a
 # thousand steps apart.
-@library.custom_op("zoo::recurrence", mutates_args=())
+@operator("recurrence", lambda gates, _weight, _projection, h, c, *_masks: _results(gates, h, c))
 def _steps(
     gates: Tensor,
     weight: Tensor,
@@ -113,14 +114,19 @@ def _results(gates: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tenso
     )
 
 
-@_steps.register_fake
-def _(
-    gates: Tensor, weight: Tensor, projection: Tensor, h: Tensor, c: Tensor, *masks: Tensor | None
+def _empty_gradients(
+    grad_outputs: Tensor,
+    grad_c: Tensor,
+    weight: Tensor,
+    projection: Tensor,
+    activated: Tensor,
+    *_: Tensor | None,
 ) -> tuple[Tensor, ...]:
-    return _results(gates, h, c)
+    shapes = activated.shape, weight.shape, projection.shape, grad_outputs.shape[1:], grad_c.shape
+    return tuple(activated.new_empty(shape) for shape in shapes)
 
 
-@library.custom_op("zoo::recurrence_backward", mutates_args=())
+@operator("recurrence_backward", _empty_gradients)
 def _steps_back(
     grad_outputs: Tensor,
     grad_c: Tensor,
@@ -163,19 +169,6 @@ def _steps_back(
     grad_weight = grad_z.flatten(0, 1).mT @ entering.flatten(0, 1)
     grad_projection = grad_h.flatten(0, 1).mT @ exposed.flatten(0, 1)
     return grad_z, grad_weight, grad_projection, from_next, grad_c
-
-
-@_steps_back.register_fake
-def _(
-    grad_outputs: Tensor,
-    grad_c: Tensor,
-    weight: Tensor,
-    projection: Tensor,
-    activated: Tensor,
-    *_: Tensor | None,
-) -> tuple[Tensor, ...]:
-    shapes = activated.shape, weight.shape, projection.shape, grad_outputs.shape[1:], grad_c.shape
-    return tuple(activated.new_empty(shape) for shape in shapes)
 
 
 @register_flop_formula(torch.ops.zoo.recurrence)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from ctypes import c_float, c_int, c_int64
 
 import torch
-from torch import Tensor, library
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.flop_counter import register_flop_formula
 
 from zoo.kernels import native
 from zoo.kernels.blockwise import LONGEST, blockwise_attention
 from zoo.kernels.causal import causal_mask
+from zoo.kernels.operator import operator
 from zoo.kernels.support import Context, differentiable
 from zoo.utils.device import processor_field
 
@@ -80,7 +81,7 @@ class _Attention(torch.autograd.Function):
         return *_attention_backward(grad, *ctx.saved_tensors, ctx.scale, ctx.window), None, None, None
 
 
-@library.custom_op("zoo::attention", mutates_args=(), device_types="cpu")
+@operator("attention", lambda q, *_: _outputs(q), "cpu")
 def _attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, window: int
 ) -> tuple[Tensor, Tensor]:
@@ -97,10 +98,7 @@ def _attention(
     return y, lse
 
 
-_attention.register_fake(lambda q, *_: _outputs(q))
-
-
-@library.custom_op("zoo::attention_backward", mutates_args=(), device_types="cpu")
+@operator("attention_backward", lambda grad, q, *_: _gradients(q), "cpu")
 def _attention_backward(
     grad: Tensor,
     q: Tensor,
@@ -118,15 +116,13 @@ def _attention_backward(
         return plain_gradients(grad, q, k, v, mask, scale, window)
     grad, q, k, v = (_rows(t) for t in (grad, q, k, v))
     mask = None if mask is None else mask.contiguous()
-    grads = tuple(q.new_empty(q.shape) for _ in range(3))
+    grads = _gradients(q)
     getattr(kernels, f"attention_backward_{native.SUFFIXES[q.dtype]}")(
         *(native.pointer(t) for t in (grad, q, k, v, mask, y.contiguous(), lse, *grads)),
         *_described((grad, q, k, v), scale, window),
     )
-    return grads[0], grads[1], grads[2]
+    return grads
 
-
-_attention_backward.register_fake(lambda grad, q, *_: tuple(q.new_empty(q.shape) for _ in range(3)))
 
 ATTENTION: object = torch.ops.zoo.attention.default
 """The operator of the forward pass."""
@@ -152,6 +148,10 @@ def _rows(tensor: Tensor) -> Tensor:
 def _outputs(q: Tensor) -> tuple[Tensor, Tensor]:
     batch, time, heads, _ = q.shape
     return q.new_empty(q.shape), q.new_empty(batch, heads, time, dtype=torch.float32)
+
+
+def _gradients(q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), q.new_empty(q.shape), q.new_empty(q.shape)
 
 
 def _described(tensors: tuple[Tensor, ...], scale: float, window: int) -> tuple[object, ...]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from ctypes import c_float, c_int, c_int64
 
 import torch
-from torch import Tensor, library
+from torch import Tensor
 
 from zoo.kernels import native
+from zoo.kernels.operator import operator
 
 IGNORE_INDEX = -1
 """The target of a token that is ignored."""
@@ -21,7 +22,12 @@ def has_kernel(logits: Tensor) -> bool:
     return logits.device.type == "cpu" and logits.dtype in native.SUFFIXES
 
 
-@library.custom_op("zoo::softmax_gradient", mutates_args=(), device_types="cpu")
+def _results(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    of_rows = logits.new_empty(logits.shape[0], dtype=torch.float32)  # len() would fix a dynamic size
+    return logits.new_empty(logits.shape), of_rows, torch.empty_like(of_rows)
+
+
+@operator("softmax_gradient", lambda logits, *_: _results(logits), "cpu")
 def softmax_gradient(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient of sum(lse - logit of the target + z_loss lse^2) by the logits; lse: logsumexp of a row.
 
@@ -39,8 +45,7 @@ def softmax_gradient(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[T
     if kernels is None:
         return reference_softmax_gradient(logits, targets, z_loss)
     logits, targets = logits.contiguous(), targets.contiguous()
-    gradient = torch.empty_like(logits)
-    lse, target_logits = (logits.new_empty(len(logits), dtype=torch.float32) for _ in range(2))
+    gradient, lse, target_logits = _results(logits)
     getattr(kernels, f"softmax_gradient_{native.SUFFIXES[logits.dtype]}")(
         native.pointer(logits),
         native.pointer(targets),
@@ -50,12 +55,6 @@ def softmax_gradient(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[T
         c_int(torch.get_num_threads()),
     )
     return gradient, lse, target_logits
-
-
-@softmax_gradient.register_fake
-def _(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    of_rows = logits.new_empty(logits.shape[0], dtype=torch.float32)  # len() would fix a dynamic size
-    return logits.new_empty(logits.shape), of_rows, torch.empty_like(of_rows)
 
 
 def reference_softmax_gradient(

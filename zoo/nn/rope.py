@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, library
+from torch import Tensor
 
+from zoo.kernels.operator import operator
 from zoo.nn.rope_scaling import FrequencyScaling
 
 Rope = tuple[Tensor, Tensor]
@@ -44,21 +45,20 @@ def rotation(
     return (cos, sin) if scaling.magnitude == 1 else (cos * scaling.magnitude, sin * scaling.magnitude)
 
 
-@library.custom_op("zoo::angles", mutates_args=())
+def _empty_angles(position_ids: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
+    half = frequency.shape[-1]
+    return frequency.new_empty(*position_ids.shape, half), frequency.new_empty(*position_ids.shape, 2, half)
+
+
+@operator("angles", _empty_angles)
 def _angles(position_ids: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and signed sines of the frequencies, (r / 2,) or (..., r / 2), at the positions (...).
 
-    A custom operator, because inductor would otherwise recompute the cosines in every layer.
+    An operator, because inductor would otherwise recompute the cosines in every layer.
     """
     angle = position_ids.to(frequency.dtype).unsqueeze(-1) * frequency
     sin = angle.sin()
     return angle.cos(), torch.stack((-sin, sin), dim=-2)
-
-
-@_angles.register_fake
-def _(position_ids: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
-    half = frequency.shape[-1]
-    return frequency.new_empty(*position_ids.shape, half), frequency.new_empty(*position_ids.shape, 2, half)
 
 
 def rotate(x: Tensor, rope: Rope) -> Tensor:

@@ -149,7 +149,7 @@ class Stepper:
             targets.
         """
         device = self.world.device
-        moved = [t.to(device, non_blocking=t.is_pinned()) for t in batch]
+        moved = [t.to(device, non_blocking=device.type == "cuda") for t in batch]
         parts = list(zip(*(t.chunk(self.accumulation) for t in moved), strict=True))
         counts = torch.stack([(targets != IGNORE_INDEX).sum() for *_, targets in parts]).to(
             self.world.sum_dtype
