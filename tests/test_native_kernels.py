@@ -200,9 +200,11 @@ def test_operators_are_as_declared(available: bool, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(native, "load_kernels", lambda: None)
     grad, q, k, v = example(2, 20, 3, 16, torch.float32)
     y, lse = kernel._attention(q, k, v, None, 0.3, 20)
-    opcheck(kernel._attention, (q, k, v, None, 0.3, 20))
-    opcheck(kernel._attention_backward, (grad, q, k, v, None, y, lse, 0.3, 20))
-    opcheck(softmax.softmax_gradient, (*logits_of(9, 30, torch.float32), torch.tensor(0.1)))
+    operators: tuple[Any, ...] = kernel._attention, kernel._attention_backward, softmax.softmax_gradient
+    forward, backward, gradient = operators
+    opcheck(forward, (q, k, v, None, 0.3, 20))
+    opcheck(backward, (grad, q, k, v, None, y, lse, 0.3, 20))
+    opcheck(gradient, (*logits_of(9, 30, torch.float32), torch.tensor(0.1)))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile warns of itself

@@ -66,7 +66,7 @@ class _Blockwise(torch.autograd.Function):
         for first, start, end in _blocks(time, window):
             scores = queries[:, start:end] @ keys[:, first:end].mT + mask[start:end, first:end]
             if seen is not None:
-                by_text = scores.unflatten(0, (len(seen), len(scores) // max(1, len(seen))))
+                by_text = torch.unflatten(scores, 0, (len(seen), len(scores) // max(1, len(seen))))
                 by_text.masked_fill_(~seen[:, None, start:end, first:end], -torch.inf)
             p = torch.softmax(scores, dim=-1).to(q.dtype)
             outputs.append(p @ v[:, first:end])

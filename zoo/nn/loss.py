@@ -165,6 +165,7 @@ def _sums(
         for h, t in chunks:
             counted = (t != IGNORE_INDEX).to(exact_dtype)
             logits = matmul(h, matrix)
+            grad: Tensor | None
             if any(needs_grad) and bias is None and soft_cap is None and has_kernel(logits):
                 grad, lse, target_logits = softmax_gradient(logits, t, counted.new_full((), z_loss))
             else:
