@@ -199,11 +199,11 @@ def test_a_batch_of_another_size_is_refused() -> None:
 
 
 def test_a_long_text_is_read_in_stretches() -> None:
-    model = lstm_model().eval()
+    model = lstm_model().eval().double()  # the order of a sum depends on the number of rows
     text = tokens(2, 701)
     with torch.no_grad():
         in_stretches = model(text)
-    torch.testing.assert_close(in_stretches, model(text), rtol=0, atol=1e-5)
+    torch.testing.assert_close(in_stretches, model(text), rtol=0, atol=1e-6)
 
 
 def test_under_autocast_the_state_stays_float32() -> None:

@@ -16,7 +16,7 @@ def operator(
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Decorate a function on tensors as the operator ``torch.ops.zoo.<name>``.
 
-    `torch.library.custom_op` does the same, and at every call looks whether a result shares memory with an
+    torch's `custom_op` does the same, and at every call looks whether a result shares memory with an
     argument, which takes longer than a product of small matrices. The function has to return new tensors. The
     operator has no gradient of its own: what is to be differentiated calls it from a
     `torch.autograd.Function`.
