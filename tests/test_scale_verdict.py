@@ -28,10 +28,11 @@ from zoo.ablate.scale.looks import (
 from zoo.ablate.scale.presentation import sentences
 from zoo.ablate.scale.runs import FinishedRun, RunTable, cells, read_runs
 from zoo.ablate.scale.samples import read_samples
+from zoo.ablate.scale.simulate import Design, simulate
 from zoo.ablate.scale.size_looks import values_of_looks
 from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.scale.speeds import Speeds
-from zoo.ablate.scale.speedup import SizeSpeedup, size_speedup
+from zoo.ablate.scale.speedup import SizeSpeedup, size_speedup, size_speedups
 from zoo.ablate.scale.tuning import at_border, extension, tuning_gap, vertex
 from zoo.ablate.scale.verdict import judge
 from zoo.commands.cli import main
@@ -91,6 +92,19 @@ def test_every_size_by_itself(sizes: list[Any]) -> None:
     half = sizes[0].half_width()
     assert math.exp(sizes[0].ln_c - half) == pytest.approx(1.232, abs=5e-4)
     assert math.exp(sizes[0].ln_c + half) == pytest.approx(1.369, abs=5e-4)
+
+
+def test_studies_that_are_fitted_together_are_as_each_alone() -> None:
+    """A study moves no further once its own search has converged, whatever the others need."""
+    tokens, seeds = (1e6, 2e6, 4e6), (0, 1, 2)
+    design = Design((1e6,), (tokens[-1],), (len(seeds),))
+    (losses,) = simulate(design, lambda _: math.log(1.2), np.random.default_rng(0), 200)
+    for together, study in zip(size_speedups(1e6, tokens, losses), losses, strict=True):
+        sides = [{(t, s): side[i, s] for i, t in enumerate(tokens) for s in seeds} for side in study]
+        alone = size_speedup(1e6, *sides)
+        assert (together.ln_c, together.se, together.drift) == pytest.approx(
+            (alone.ln_c, alone.se, alone.drift), rel=1e-11, abs=1e-11
+        )
 
 
 def test_the_line(sizes: list[Any]) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from rich.console import Group
-from scipy import stats
 
 from zoo.ablate.added_seeds import stages
 from zoo.ablate.alpha import ALPHA
@@ -28,6 +27,7 @@ from zoo.ablate.scale.simulate import Design, Faults, measured, simulate
 from zoo.ablate.scale.size_looks import values_of_looks
 from zoo.ablate.scale.speedup import OVERLAP, SizeSpeedup
 from zoo.ablate.scale.tuning import GAPS
+from zoo.ablate.student_t import critical_value
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.trained import known_runs, trained_tokens
 from zoo.utils.fitting import FittingTable
@@ -245,7 +245,7 @@ def _looks_at_seeds(sweep: Sweep, share: float) -> tuple[tuple[int, float], ...]
     """The numbers of seeds at the looks, and the values that |t| must exceed for a variant's first claim."""
     looks, (first, at_most) = Looks(max_seeds=sweep.max_seeds), map(len, stages(sweep).values())
     levels = {n: looks.error_of_look(n, ALPHA) * share / ALPHA for n in range(first, at_most + 1)}
-    return tuple((n, float(stats.t.isf(level / 2, n - 1))) for n, level in levels.items())
+    return tuple((n, critical_value(level, n - 1)) for n, level in levels.items())
 
 
 def _comparable(size: LadderSize) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from statistics import mean, stdev
 
 import numpy as np
-from scipy import stats
 
 from zoo.ablate.data_cautions import data_cautions
 from zoo.ablate.scale.line import FEWEST_SIZES, Line
@@ -16,6 +16,7 @@ from zoo.ablate.scale.rate_doubts import moved_rates, random_rates
 from zoo.ablate.scale.runs import AGAIN, FinishedRun, format_count
 from zoo.ablate.scale.tuned import TunedPoint, TunedSize
 from zoo.ablate.scale.tuning import equal_steps, near_border
+from zoo.ablate.student_t import two_sided_p
 
 SAME_COST = 1.01
 """Factor between the parameters or FLOPs per token of two sides above which they are reported."""
@@ -314,11 +315,9 @@ def _law(measurement: VariantMeasurement) -> Iterator[str]:
 def _drifts(measurement: VariantMeasurement, line: Line) -> bool:
     """Whether the mean drift over the sizes excludes 0, by Student's t over sizes."""
     drifts = [size.drift for size in measurement.usable if size.drift is not None]
-    return (
-        len(drifts) > 1
-        and bool(np.ptp(drifts) > 1e-9)
-        and float(stats.ttest_1samp(drifts, 0.0).pvalue) < 0.05
-    )
+    if len(drifts) < 2 or np.ptp(drifts) <= 1e-9:
+        return False
+    return two_sided_p(mean(drifts) / (stdev(drifts) / math.sqrt(len(drifts))), len(drifts) - 1) < 0.05
 
 
 def _conditions(measurement: VariantMeasurement) -> Iterator[str]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from zoo.ablate.statistics import LEVEL
+from zoo.ablate.student_t import quantile, two_sided_p
 
 Array = NDArray[np.float64]
 
@@ -69,11 +69,11 @@ class ItemDifference:
         """The two-sided p-value of no difference."""
         if not self.se:
             return float(self.difference == 0)
-        return float(2 * stats.t.sf(abs(self.difference) / self.se, self.df))
+        return two_sided_p(self.difference / self.se, self.df)
 
     def half_width(self, level: float = LEVEL) -> float:
         """Half the confidence interval."""
-        return float(stats.t.ppf((1 + level) / 2, self.df)) * self.se
+        return quantile((1 + level) / 2, self.df) * self.se
 
 
 def compare_items(baseline: Array, variant: Array, clusters: Sequence[int] = ()) -> ItemDifference:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import optimize
 
 from zoo.ablate.scale.speedup import Cells, jackknife_variance, mean_losses
+from zoo.ablate.student_t import quantile
 
 Array = NDArray[np.float64]
 
@@ -83,7 +84,7 @@ def fit_law(
             kept = [n for n in sizes if n != left_out]
             *_, here, trend = map(float, fit(kept, best))
             deleted.append((here + trend * math.log(sizes[-1] / kept[-1]), trend))
-        t = float(stats.t.ppf(0.975, len(sizes) - 2))
+        t = quantile(0.975, len(sizes) - 2)
         half, slope_half = (
             t * math.sqrt(jackknife_variance(values)) for values in zip(*deleted, strict=True)
         )

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from zoo.ablate.alpha import ALPHA
 from zoo.ablate.scale.looks import adjusted_p
 from zoo.ablate.scale.speedup import ROUNDING, SizeSpeedup, exp
 from zoo.ablate.statistics import LEVEL
+from zoo.ablate.student_t import critical_value, quantile, two_sided_p
 
 Array = NDArray[np.float64]
 
@@ -78,9 +78,7 @@ class Estimate:
         """The two-sided p-value of zero, by the wider one of the two intervals."""
         if abs(self.estimate) < ROUNDING:
             return 1.0
-        return max(
-            float(2 * stats.t.sf(abs(self.estimate) / se, df)) if se else 0.0 for se, df in self._errors()
-        )
+        return max(two_sided_p(self.estimate / se, df) if se else 0.0 for se, df in self._errors())
 
     @property
     def binding(self) -> tuple[float, float]:
@@ -101,14 +99,14 @@ class Estimate:
         error = self._error_of_look * alpha / (1 - self.level)
         # At a small level the interval with fewer degrees of freedom may be the wider one.
         se, df = max(self._errors(), key=lambda pair: _reach(error, *pair))
-        return exp(_reach(error, se, df) + float(stats.t.ppf(POWER, df)) * se)
+        return exp(_reach(error, se, df) + quantile(POWER, df) * se)
 
     @property
     def _error_of_look(self) -> float:
         """The probability that |t| exceeds its critical value at this look although nothing differs."""
         if self.critical is None:
             return 1 - self.level
-        return float(2 * stats.t.sf(self.critical, self.df_scatter))
+        return two_sided_p(self.critical, self.df_scatter)
 
     def _errors(self) -> tuple[tuple[float, float], tuple[float, float]]:
         return (self.scatter, self.df_scatter), (self.seeds, self.df_seeds)
@@ -116,7 +114,7 @@ class Estimate:
 
 def _reach(error: float, se: float, df: float) -> float:
     """The distance from 0 that an estimate exceeds with probability `error` if there is no difference."""
-    return float(stats.t.isf(error / 2, df)) * se if se else 0.0
+    return critical_value(error, df) * se if se else 0.0
 
 
 @dataclass(frozen=True)
@@ -210,7 +208,7 @@ class Line:
         scatter = math.sqrt(self._residual * (float(weights @ weights) + 1))
         seeds = math.sqrt(value.seeds**2 + float(self._variances.mean()))
         halves = [
-            float(stats.t.ppf((1 + LEVEL) / 2, df)) * se
+            quantile((1 + LEVEL) / 2, df) * se
             for se, df in ((scatter, value.df_scatter), (seeds, value.df_seeds))
         ]
         return Prediction(value.estimate, max(halves))

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from zoo.ablate.alpha import ALPHA
+from zoo.ablate.student_t import two_sided_p
 
 Array = NDArray[np.float64]
 
@@ -61,7 +61,7 @@ class Looks:
 
     def error_of_look(self, seeds: int, alpha: float) -> float:
         """The probability that |t| exceeds its critical value at a look although nothing differs."""
-        return float(2 * stats.t.sf(self.critical_value(seeds, alpha), seeds - 1))
+        return two_sided_p(self.critical_value(seeds, alpha), seeds - 1)
 
     def first_look(self, alpha: float) -> int | None:
         """The number of seeds at the first look; None if no look at up to `MOST_LOOKS` is possible."""
@@ -154,7 +154,7 @@ def adjusted_p(p: float, critical: float, df: float, alpha: float) -> float:
         alpha: the probability of a false alarm over all looks. For a share of it, as with several variants,
             the result is an approximation, which assumes proportional spending.
     """
-    of_look = float(2 * stats.t.sf(critical, df))
+    of_look = two_sided_p(critical, df)
     return min(1.0, p * alpha / of_look) if of_look else 1.0
 
 

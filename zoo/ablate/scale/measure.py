@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import stats
 
+from zoo.ablate import student_t
 from zoo.ablate.scale.items import ItemDifference
 from zoo.ablate.scale.law import Law, fit_law
 from zoo.ablate.scale.line import FEWEST_SIZES, Estimate, Line
@@ -178,7 +178,7 @@ class VariantMeasurement:
         """
         if self.se_alone is None or self.critical == math.inf:
             return None
-        quantile = self.critical or float(stats.t.ppf((1 + level) / 2, self.usable[-1].seeds - 1))
+        quantile = self.critical or student_t.quantile((1 + level) / 2, self.usable[-1].seeds - 1)
         return quantile * self.se_alone
 
 
@@ -434,10 +434,10 @@ def _add_cost(
     variances = [float(np.var(r, ddof=1)) / len(r) if len(r) > 1 else 0.0 for r in rates]
     freedom = max(1, min(map(len, rates)) - 1)
     quantile = (1 + measurement.level) / 2
-    of_cost = float(stats.t.ppf(quantile, freedom)) * math.sqrt(sum(variances))
+    of_cost = student_t.quantile(quantile, freedom) * math.sqrt(sum(variances))
     wider = math.hypot(half, of_cost)
-    t = abs(ln_c) / wider * float(stats.t.ppf(quantile, df)) if wider else math.inf * abs(ln_c)
-    p = float(2 * stats.t.sf(t, df)) if wider or ln_c else 1.0
+    t = abs(ln_c) / wider * student_t.quantile(quantile, df) if wider else math.inf * abs(ln_c)
+    p = student_t.two_sided_p(t, df) if wider or ln_c else 1.0
     measurement.costs.append(CurrencySpeedup(name, ln_c, wider, p))
 
 

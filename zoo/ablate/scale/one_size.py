@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from scipy import stats
-
+from zoo.ablate import student_t
 from zoo.ablate.scale.looks import (
     MOST_LOOKS,
     Looks,
@@ -98,7 +97,7 @@ def quantile_of_claims(measurement: VariantMeasurement, looks: Looks, alpha: flo
     if looks.anytime:
         return anytime_value(seeds, share)
     of_look = alpha if looks.max_seeds is None else looks.error_of_look(seeds, alpha)
-    return float(stats.t.isf(of_look * share / alpha / 2, seeds - 1))
+    return student_t.critical_value(of_look * share / alpha, seeds - 1)
 
 
 def too_early(measurement: VariantMeasurement, alpha: float, looks: Looks) -> str:

@@ -23,7 +23,7 @@ MOST_STEPS = 60
 LONGEST_STEP = 1.0
 """Largest step in ln tokens, beyond which the slope does not represent the curve."""
 CONVERGED = 1e-9
-"""Largest move of any study at which a search ends."""
+"""Largest move of a study at which its search ends."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ class Ladder:
         """The best shifts near given ones; arguments and results as in `search`."""
         weights = np.ones_like(y) if weights is None else weights
         free = 2 if self.drifts else 1
-        shift, damping = start.copy(), np.full(len(y), 1e-3)
+        found, moving = start.copy(), np.arange(len(y))
+        shift, damping = start, np.full(len(y), 1e-3)
         cost, gradient, normal = self._normal_equations(y, shift, weights, free)
         for _ in range(MOST_STEPS):
             ridge = damping[:, None] * np.einsum("kii->ki", normal) + 1e-18
@@ -86,9 +87,13 @@ class Ladder:
             gradient = np.where(better[:, None], new[1], gradient)
             normal = np.where(better[:, None, None], new[2], normal)
             damping = np.where(better, damping / 10, damping * 10).clip(1e-15, 1e15)
-            if bool((np.abs(step).max(1) < CONVERGED).all()):
+            found[moving] = shift
+            moves = np.abs(step).max(1) >= CONVERGED
+            if not moves.any():
                 break
-        return shift
+            rest = moving, y, weights, shift, damping, cost, gradient, normal
+            moving, y, weights, shift, damping, cost, gradient, normal = (values[moves] for values in rest)
+        return found
 
     def project(self, y: Array, shift: Array, weights: Array | None = None) -> tuple[Array, Array]:
         """The squared residuals (studies,), and the curves (studies, degree + 1), the highest power first."""

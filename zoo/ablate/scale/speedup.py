@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from zoo.ablate.scale.shift import Ladder
 from zoo.ablate.statistics import LEVEL
+from zoo.ablate.student_t import quantile, two_sided_p
 
 Array = NDArray[np.float64]
 Cells = Mapping[tuple[float, int], float]
@@ -97,7 +98,7 @@ class SizeSpeedup:
         """Half the confidence interval of ln c, by Student's t; None with one seed."""
         if self.se is None:
             return None
-        return float(stats.t.ppf((1 + level) / 2, self.seeds - 1)) * self.se
+        return quantile((1 + level) / 2, self.seeds - 1) * self.se
 
     @property
     def p_value(self) -> float | None:
@@ -106,7 +107,7 @@ class SizeSpeedup:
             return None
         if abs(self.ln_c) < ROUNDING or self.se == 0:
             return 0.0 if abs(self.ln_c) >= ROUNDING else 1.0
-        return float(2 * stats.t.sf(abs(self.ln_c) / self.se, self.seeds - 1))
+        return two_sided_p(self.ln_c / self.se, self.seeds - 1)
 
 
 def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
@@ -228,7 +229,7 @@ def huberised(size: SizeSpeedup, sides: Sequence[Cells]) -> list[Cells]:
             fitted = float(np.polyval(size.curve, u + k * shift))
             residuals[k][tokens, seed] = math.log(loss) - fitted
     everything = [value for side in residuals for value in side.values()]
-    bound = HUBER * float(np.median(np.abs(everything)) / stats.norm.ppf(0.75))
+    bound = HUBER * float(np.median(np.abs(everything)) / special.ndtri(0.75))
     return [
         {key: loss * math.exp(min(max(rest[key], -bound), bound) - rest[key]) for key, loss in side.items()}
         for side, rest in zip(sides, residuals, strict=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
+from zoo.ablate import student_t
 from zoo.ablate.alpha import ALPHA
 from zoo.ablate.scale import one_size, size_looks
 from zoo.ablate.scale.doubts import doubts
@@ -280,7 +280,7 @@ def _detectable(measurement: VariantMeasurement, error: Error, looks: Looks) -> 
     quantile = one_size.quantile_of_claims(measurement, looks, error.alpha, error.share)
     if se is None or quantile == math.inf:
         return None
-    return exp(max(quantile * se, GAPS * (measurement.gap or 0.0)) + float(stats.t.ppf(POWER, df)) * se)
+    return exp(max(quantile * se, GAPS * (measurement.gap or 0.0)) + student_t.quantile(POWER, df) * se)
 
 
 def _trend(line: Line, word: Word) -> Trend:
