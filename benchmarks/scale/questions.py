@@ -126,7 +126,7 @@ LADDERS = (
         "other clip, average, momentum or schedule was shown to help it by more than .02; with four pairs of "
         "rate and seed, gains of up to .04 are not excluded. FLOPs count what an optimizer computes: the "
         "matrix products of Muon and NorMuon add 3 % to the model's at 111k, 11 % at 738k and 17 % at 1.57M, "
-        "those of SOAP 9 % and 24 % up to 738k.",
+        "those of SOAP 9 %, 24 % and 35 %.",
     ),
     Question(
         "q2-amos",
