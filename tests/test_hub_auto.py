@@ -65,6 +65,22 @@ def test_generation(tmp_path: Path) -> None:
     assert torch.equal(*beams)
 
 
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+@torch.no_grad()
+def test_a_cache_by_both_of_its_names(name: str) -> None:
+    """transformers 5.24 renamed it; a name that is unknown would lead to text without the earlier tokens."""
+    theirs = new()
+    first, then = torch.tensor([[3, 1, 4]]), torch.tensor([[1, 5]])
+    cache = transformers.DynamicCache()
+    theirs(first, **{name: cache})
+    assert cache.get_seq_length() == 3
+    kept = theirs(then, **{name: cache}).logits
+    torch.testing.assert_close(kept, theirs(torch.cat([first, then], 1)).logits[:, 3:])
+    assert any(value is cache for value in theirs(then, **{name: cache}).values())
+    with pytest.raises(DataError, match="keys: a cache by an unknown name; expected cache or past_key"):
+        theirs(then, keys=cache)
+
+
 def new() -> Any:
     """Made by their `from_config`."""
     register_auto()

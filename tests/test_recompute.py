@@ -57,6 +57,8 @@ def gradients(name: str, what: Any, shape: tuple[int, int]) -> tuple[list[Tensor
     return numbers, sum(kept.values()), sum(products.count.values())
 
 
+# torch 2.14 says that hooks, of this test here, do not see the products that `selective` keeps.
+@pytest.mark.filterwarnings("ignore:A saved_tensors_hooks context:FutureWarning")
 @pytest.mark.parametrize("shape", [(2, 16), (8, 16)], ids=["few rows", "as many as oneDNN multiplies"])
 @pytest.mark.parametrize("name", MODELS)
 def test_recomputed_activations_change_no_bit(name: str, shape: tuple[int, int]) -> None:

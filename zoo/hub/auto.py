@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -28,6 +29,9 @@ from zoo.nn.sphere import project
 from zoo.spec import Module
 from zoo.utils.errors import DataError
 from zoo.utils.untyped import JsonObject, Passed
+
+CACHE = "cache" if "cache" in {field.name for field in fields(CausalLMOutputWithPast)} else "past_key_values"
+"""The name of the cache in outputs: `past_key_values` before transformers 5.24, `cache` since then."""
 
 
 class ZooNGPTConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transformers
@@ -95,32 +99,41 @@ class ZooNGPTForCausalLM(ZooNGPTPreTrainedModel, GenerationMixin):
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
-        **_: object,
+        cache: Cache | None = None,
+        **ignored: object,
     ) -> CausalLMOutputWithPast:
         """Compute logits, and the loss if there are labels.
 
         Args:
             input_ids: (batch, time) int64, without the tokens in the cache.
             attention_mask: (batch, cached + time), all ones.
-            past_key_values: the cache, which is extended in place.
+            past_key_values: the name of `cache` before transformers 5.24.
             labels: (batch, time) int64, the input tokens, which are shifted in this method; -100 is ignored.
             use_cache: whether to create a cache if there is none.
             logits_to_keep: number of last tokens for which to compute logits; 0: all.
+            cache: the keys and values of earlier tokens, which are extended in place.
+            ignored: what transformers passes to every model and this one does not need.
 
         Raises:
-            DataError: The mask contains padding.
+            DataError: The mask contains padding, or a cache has a name that is not known.
         """
+        if unknown := [name for name, value in ignored.items() if isinstance(value, Cache)]:
+            raise DataError(f"{unknown[0]}: a cache by an unknown name; expected cache or past_key_values")
         if attention_mask is not None and not attention_mask.all():
             raise DataError("attention_mask: has zeros; expected texts of one length, without padding")
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache()
-        cache = None if past_key_values is None else SharedCache(past_key_values, len(self.model.blocks))
-        hidden = self.model.hidden_states(input_ids, cache=cache)
+        cache = past_key_values if cache is None else cache
+        if use_cache and cache is None:
+            cache = DynamicCache()
+        shared = None if cache is None else SharedCache(cache, len(self.model.blocks))
+        hidden = self.model.hidden_states(input_ids, cache=shared)
         logits = self.model.lm_head(hidden[:, -logits_to_keep:])
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size)
-        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
+        output = CausalLMOutputWithPast(loss=loss, logits=logits)
+        if cache is not None:
+            output[CACHE] = cache
+        return output
 
 
 class ZooNGPTForSequenceClassification(ZooNGPTPreTrainedModel):
