@@ -14,8 +14,8 @@ from transformers import (
     AutoModelForSequenceClassification,
     GenerationMixin,
     PreTrainedModel,
+    cache_utils,
 )
-from transformers.cache_utils import Cache, DynamicCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast, SequenceClassifierOutput
 
@@ -95,11 +95,11 @@ class ZooNGPTForCausalLM(ZooNGPTPreTrainedModel, GenerationMixin):
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        past_key_values: cache_utils.Cache | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
-        cache: Cache | None = None,
+        cache: cache_utils.Cache | None = None,
         **ignored: object,
     ) -> CausalLMOutputWithPast:
         """Compute logits, and the loss if there are labels.
@@ -117,13 +117,13 @@ class ZooNGPTForCausalLM(ZooNGPTPreTrainedModel, GenerationMixin):
         Raises:
             DataError: The mask contains padding, or a cache has a name that is not known.
         """
-        if unknown := [name for name, value in ignored.items() if isinstance(value, Cache)]:
+        if unknown := [name for name, value in ignored.items() if isinstance(value, cache_utils.Cache)]:
             raise DataError(f"{unknown[0]}: a cache by an unknown name; expected cache or past_key_values")
         if attention_mask is not None and not attention_mask.all():
             raise DataError("attention_mask: has zeros; expected texts of one length, without padding")
         cache = past_key_values if cache is None else cache
         if use_cache and cache is None:
-            cache = DynamicCache()
+            cache = cache_utils.DynamicCache()
         shared = None if cache is None else SharedCache(cache, len(self.model.blocks))
         hidden = self.model.hidden_states(input_ids, cache=shared)
         logits = self.model.lm_head(hidden[:, -logits_to_keep:])
@@ -179,7 +179,7 @@ class SharedLayer:
 
     padding = None
 
-    def __init__(self, past: Cache, index: int) -> None:
+    def __init__(self, past: cache_utils.Cache, index: int) -> None:
         self.past, self.index = past, index
 
     def extend(self, k: Tensor, v: Tensor, position: int) -> tuple[Tensor, Tensor]:
@@ -193,7 +193,7 @@ class SharedCache:
 
     padding = None
 
-    def __init__(self, past: Cache, n_layers: int) -> None:
+    def __init__(self, past: cache_utils.Cache, n_layers: int) -> None:
         self.layers = [SharedLayer(past, i) for i in range(n_layers)]
         self.position = past.get_seq_length()
         self.length = self.capacity = sys.maxsize
