@@ -11,6 +11,8 @@ from math import sqrt
 from statistics import mean, stdev, variance
 from typing import Any
 
+from zoo.ablate.student_t import critical_value
+
 LEVEL = 0.95
 """Confidence level of all intervals."""
 
@@ -151,7 +153,7 @@ def power(shift: float, dof: float, alpha: float) -> float:
     """
     from scipy.stats import nct
 
-    return float(nct.sf(_critical_t(dof, alpha), dof, abs(shift)))
+    return float(nct.sf(critical_value(alpha, dof), dof, abs(shift)))
 
 
 def _comparison(
@@ -190,14 +192,6 @@ def _comparison(
 
 
 @cache
-def _critical_t(dof: float, alpha: float) -> float:
-    """The value that |t| exceeds with probability alpha if there is no difference."""
-    from scipy.stats import t
-
-    return float(t.isf(alpha / 2, dof))
-
-
-@cache
 def detectable_shift(dof: float, alpha: float) -> float:
     """The true difference, in standard errors, that a two-sided t test detects with probability `POWER`.
 
@@ -208,7 +202,9 @@ def detectable_shift(dof: float, alpha: float) -> float:
     from scipy.optimize import brentq
 
     # The median of |t| is about the shift, so that twice the critical value is a sufficient bound.
-    return float(brentq(lambda shift: power(shift, dof, alpha) - POWER, 0, 4 * _critical_t(dof, alpha) + 4))
+    return float(
+        brentq(lambda shift: power(shift, dof, alpha) - POWER, 0, 4 * critical_value(alpha, dof) + 4)
+    )
 
 
 def _sufficient_seeds(
