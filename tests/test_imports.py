@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tiny_runs import ROOT
@@ -90,3 +91,24 @@ def test_a_wrong_key_is_told_before_the_engine_is_imported(command: str) -> None
     modules, told = imported_by(WRONG_KEY.format(command=command))
     assert "optimizer.lrr: unknown key; did you mean 'lr'?" in told
     assert not modules.intersection((*HEAVY, "zoo.train.run"))
+
+
+PLUGIN = """
+from typing import Literal
+import zoo
+
+@zoo.TOKENIZERS.register
+class Mine(zoo.TokenizerConfig):
+    type: Literal["mine"] = "mine"
+"""
+
+
+def test_a_plugin_with_a_tokenizer_is_loaded_without_torch(tmp_path: Path) -> None:
+    (file := tmp_path / "mine.py").write_text(PLUGIN)
+    program = f"""
+from zoo.config.plugins import load_plugin
+from zoo.config.registry import TOKENIZERS
+load_plugin({str(file)!r})
+assert "mine" in TOKENIZERS.registered
+"""
+    assert "torch" not in imported_by(program)[0]

@@ -320,12 +320,12 @@ def _undone_on_error(source: str, place: str) -> Iterator[None]:
     Raises:
         PluginError: The block raises any exception.
     """
-    before = {kind: dict(kind.choices) for kind in Kind.registries.values()}
+    before = {kind: kind.registered for kind in Kind.registries.values()}
     try:
         yield
     except (Exception, SystemExit) as error:
         for kind in Kind.registries.values():
-            imported = {n: c for n, c in kind.choices.items() if c.__module__ in sys.modules}
+            imported = {n: c for n, c in kind.registered.items() if c.__module__ in sys.modules}
             kind.restore(before.get(kind, {}) | imported)
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and f"{source}.".startswith(f"{missing}."):
@@ -353,7 +353,7 @@ def _is_forgotten(value: object, module: ModuleType) -> bool:
 def _forget(module: ModuleType) -> None:
     """Remove the classes of a module from the registries."""
     for kind in Kind.registries.values():
-        kind.restore({n: c for n, c in kind.choices.items() if c.__module__ != module.__name__})
+        kind.restore({n: c for n, c in kind.registered.items() if c.__module__ != module.__name__})
 
 
 def _modules() -> set[ModuleType]:
@@ -362,7 +362,7 @@ def _modules() -> set[ModuleType]:
 
 
 def _registered() -> list[type[Config]]:
-    return [cls for kind in Kind.registries.values() for cls in kind.choices.values()]
+    return [cls for kind in Kind.registries.values() for cls in kind.registered.values()]
 
 
 def _is_foreign(cls: type) -> bool:

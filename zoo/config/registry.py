@@ -117,6 +117,11 @@ class Kind:
             importlib.import_module(home)
         return self._choices
 
+    @property
+    def registered(self) -> dict[str, ConfigClass]:
+        """A copy of the choices that are registered by now; nothing is imported for it."""
+        return dict(self._choices)
+
     def register(self, cls: ConfigT) -> ConfigT:
         """Add a class under the default of its ``type`` field; usable as a decorator.
 
