@@ -4,12 +4,13 @@ PYTHON ?= python3
 TORCH ?= 2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
-# pip compiles one file after the other; compileall takes all cores, and is free to fail on templates.
+# Images often set this, with which each of hundreds of processes would compile its imports again.
+export PYTHONDONTWRITEBYTECODE :=
+# What is imported is compiled then; pip would compile ten times as much, one file after the other.
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile --constraint $(VENV)/constraints.txt
 # Two processes of one thread each: tests are small, and threads that wait for each other cost more. Each begins
 # with one half of the files, so that what the tests of a file share is made once.
-# Images often set PYTHONDONTWRITEBYTECODE, with which each of hundreds of processes would compile zoo again.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 DEMO := runs/demo
 DEMO_CHANGES ?=
 STUDY ?= a-context b-reparam c-optimizers c-continued d-memory e-matrix f-ngpt g-scale
@@ -68,7 +69,6 @@ $(VENV)/ready: constraints.txt pyproject.toml
 	sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(VENV)/constraints.txt
 	$(INSTALL) torch
 	$(INSTALL) --editable '.[dev]'
-	$(BIN)/python -m compileall -qq --workers 0 $(VENV)/lib || :
 	touch $@
 
 $(VENV)/docs: $(VENV)/ready

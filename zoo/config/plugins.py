@@ -226,13 +226,19 @@ def record_of(module: ModuleType) -> PluginRecord:
     """The record of a module."""
     file = getattr(module, "__file__", None)
     sha256 = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
-    spec = module.__spec__  # None for a file that `load_plugin` imported, and for a script
-    if spec is None:
-        return PluginRecord(name=Path(file).name if file else module.__name__, sha256=sha256)
-    packages = metadata.packages_distributions().get(spec.name.partition(".")[0], [])
-    return PluginRecord(
-        name=spec.name, version=metadata.version(packages[0]) if packages else None, sha256=sha256
-    )
+    if module.__spec__ is None:
+        return PluginRecord(name=_name(module), sha256=sha256)
+    packages = metadata.packages_distributions().get(_name(module).partition(".")[0], [])
+    version = metadata.version(packages[0]) if packages else None
+    return PluginRecord(name=_name(module), version=version, sha256=sha256)
+
+
+def _name(module: ModuleType) -> str:
+    """The name of a module in its record: that of its file, unless Python has found it by its name."""
+    if module.__spec__ is not None:
+        return module.__spec__.name
+    file = getattr(module, "__file__", None)
+    return Path(file).name if file else module.__name__
 
 
 def copy_sources(records: Iterable[PluginRecord], folder: Path) -> None:
@@ -242,11 +248,11 @@ def copy_sources(records: Iterable[PluginRecord], folder: Path) -> None:
         records: the plugins that the run uses.
         folder: the folder of the copies; existing copies stay.
     """
-    files = {record_of(module): module.__file__ for module in _modules()}
     for record in records:
-        copy, file = folder / record.copy_path, files.get(record)
-        if file is not None and not copy.exists():
-            write_file(copy, partial(shutil.copyfile, file))
+        copy = folder / record.copy_path
+        files = [m.__file__ for m in _modules() if _name(m) == record.name and record_of(m) == record]
+        if files and files[0] is not None and not copy.exists():
+            write_file(copy, partial(shutil.copyfile, files[0]))
 
 
 def line_in_plugin(error: BaseException) -> str | None:
@@ -266,7 +272,7 @@ def _split(path: str) -> tuple[str, str]:
 
 def _files_called(name: str) -> list[ModuleType]:
     """The imported files that have a name."""
-    return [m for m in _named.values() if m.__spec__ is None and record_of(m).name == name]
+    return [m for m in _named.values() if m.__spec__ is None and _name(m) == name]
 
 
 def _import_file(path: Path) -> ModuleType:
