@@ -29,6 +29,10 @@ def new_figure(width: float, height: float) -> Figure:
 
 def to_png(figure: Figure) -> bytes:
     """A figure as the content of a PNG file; the same figure gives the same bytes."""
+    engine = figure.get_layout_engine()
+    if engine is not None:  # `savefig` would draw the figure twice for it, with the same result
+        engine.execute(figure)
+        figure.set_layout_engine(None)
     file = io.BytesIO()
     figure.savefig(file, format="png", metadata={"Software": None})
     return file.getvalue()
