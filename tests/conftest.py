@@ -21,6 +21,15 @@ def without_plugins() -> Iterator[None]:
     plugins.allow_changed_plugins(False)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _plugins_of_a_file() -> Iterator[None]:
+    """What the tests of a file have named as plugins is not imported by the processes of other files."""
+    named = dict(plugins._named)
+    yield
+    plugins._named.clear()
+    plugins._named.update(named)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs a GPU where there is none."""
     if any(item.get_closest_marker("gpu") for item in items) and not torch.cuda.is_available():

@@ -1,6 +1,7 @@
 """Child processes that begin with zoo imported: forks of one server, which saves each the seconds of imports.
 
-The server is that of `zoo.ablate.pool`, which loads the same modules before its first fork.
+The server of a process is one for all. If a sweep starts it, it has what `zoo.ablate.pool` imports before the
+first fork.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Any, Final
 
 import torch
 
+from zoo.ablate.pool import PRELOADED
+
 METHOD: Final = "forkserver"
 """The method of `multiprocessing` by which processes are started."""
 
 CONTEXT = multiprocessing.get_context(METHOD)
-CONTEXT.set_forkserver_preload(["zoo.ablate.worker", "torch._dynamo"])
+CONTEXT.set_forkserver_preload([*PRELOADED, "zoo.train.run", "zoo.commands.cli", "torch._dynamo"])
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import socket
 import sys
@@ -13,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from forks import CONTEXT
 
 from zoo.utils.run_folder import RunFolder
-
-CONTEXT: Any = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["zoo.train.run", "zoo.commands.cli", "torch._dynamo"])
 
 
 def start(
@@ -39,7 +36,7 @@ def start(
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    ranks = [
+    ranks: list[BaseProcess] = [
         CONTEXT.Process(
             target=_rank,
             args=(rank, count, port, path, fault if rank == count - 1 else "", pause, said_in),

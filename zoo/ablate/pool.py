@@ -19,6 +19,7 @@ from zoo.ablate.compiling import shape_of
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.scoring import TaskScoring
 from zoo.ablate.worker import WORKER_LOCK, SentConfig, WorkerTask, work
+from zoo.config.homes import HOMES
 from zoo.config.plugins import sources
 from zoo.run.job import Job
 from zoo.utils.cores import cores
@@ -26,6 +27,9 @@ from zoo.utils.errors import ZooError
 
 THREADS = "OMP_NUM_THREADS"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+PRELOADED = ("zoo.ablate.worker", *(home for homes in HOMES.values() for home in homes))
+"""What a worker imports: its own module, and those of the choices of a configuration."""
 
 YIELDING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 """Environment in which idle threads of OpenMP sleep; by default they spin on cores that others need."""
@@ -100,7 +104,7 @@ class Pool:
         method = "forkserver" if forks and not torch.cuda.device_count() else "spawn"
         self._context: Any = multiprocessing.get_context(method)  # Any: its class depends on the method
         compiler = "torch._inductor.compile_fx" if compiles else "torch._dynamo"
-        self._context.set_forkserver_preload(["zoo.ablate.worker", compiler])
+        self._context.set_forkserver_preload([*PRELOADED, compiler])
         self._threads = int(os.environ.get(THREADS, max(1, cores() // workers)))
         self._lock, self._errors, self._scoring = out / WORKER_LOCK, errors, scoring
         self._slots: list[_Worker | None] = [None] * workers
