@@ -4,30 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-
-from zoo.config import plugins
-from zoo.config.registry import Kind
+from plugin_state import plugins_forgotten
 
 
 @pytest.fixture
 def without_plugins() -> Iterator[None]:
     """The test begins and ends without plugins."""
-    choices = {kind: dict(kind.choices) for kind in Kind.registries.values()}
-    yield
-    for kind, before in choices.items():
-        kind.restore(before)
-    plugins._named.clear()
-    plugins.load_installed.cache_clear()
-    plugins.allow_changed_plugins(False)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _plugins_of_a_file() -> Iterator[None]:
-    """What the tests of a file have named as plugins is not imported by the processes of other files."""
-    named = dict(plugins._named)
-    yield
-    plugins._named.clear()
-    plugins._named.update(named)
+    with plugins_forgotten():
+        yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import multiprocessing
 import os
 import resource
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forks import CONTEXT
 from pydantic import ValidationError
 
 import zoo.utils.atomic
@@ -268,7 +268,7 @@ def _prepare_and_count(data: TextData) -> tuple[int, str]:
 
 
 def test_processes_that_start_together_prepare_once(texts: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with CONTEXT.Pool(2) as pool:
         results = pool.map(_prepare_and_count, [config(texts)] * 2, chunksize=1)
     assert sum(count for count, _ in results) == DOCUMENTS
     assert len({folder for _, folder in results}) == 1

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hub_tokenizers import saved
+from plugin_state import plugins_forgotten
 
 from zoo.config.plugins import load_plugin
 from zoo.config.registry import TOKENIZERS
@@ -109,12 +110,11 @@ def tokenizer(name: str, folder: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def halves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """The tokenizer of a plugin."""
-    before = dict(TOKENIZERS.choices)
     file = tmp_path_factory.mktemp("plugin") / "halves.py"
     file.write_text(PLUGIN)
-    load_plugin(file)
-    yield {"type": "halves"}
-    TOKENIZERS.restore(before)
+    with plugins_forgotten():
+        load_plugin(file)
+        yield {"type": "halves"}
 
 
 @pytest.mark.parametrize("name", ["byte", "word", "sentencepiece", "huggingface", "plugin"])

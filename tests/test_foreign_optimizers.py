@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from two_ranks import on_two_ranks
 from zoo import Registry, build_model, build_optimizer, load_model
 from zoo.checkpoint.safetensors import read_tensors, write_tensors
 from zoo.config import plugins
-from zoo.config.registry import OPTIMIZERS, Kind
+from zoo.config.registry import OPTIMIZERS
 from zoo.config.yaml import dump_yaml
 from zoo.optim.state import flatten, load_state_by_name, restore, snapshot, state_by_name, unflatten
 from zoo.run.config import load_config
@@ -56,14 +55,7 @@ class Lion(torch.optim.Optimizer):
 '''
 
 
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """Every test begins and ends without plugins."""
-    choices = {kind: dict(kind.choices) for kind in Kind.registries.values()}
-    yield
-    for kind, before in choices.items():
-        kind.restore(before)
-    plugins._named.clear()
+pytestmark = pytest.mark.usefixtures("without_plugins")
 
 
 # ---- by path, in a YAML file

@@ -192,6 +192,7 @@ BAD: list[tuple[list[str], str]] = [
 ]
 
 
+@pytest.mark.usefixtures("without_plugins")
 @pytest.mark.parametrize(("changes", "message"), BAD, ids=lambda value: str(value)[:60])
 def test_refused_when_the_file_is_read(changes: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace("[", r"\[")):
