@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Images often set this, with which each of hundreds of processes would compile its imports again.
 export PYTHONDONTWRITEBYTECODE :=
-# What is imported is compiled then; pip would compile ten times as much, one file after the other.
+# What is imported is compiled then; pip would compile more than twice as much, one file after the other.
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile --constraint $(VENV)/constraints.txt
 # Two processes of one thread each: tests are small, and threads that wait for each other cost more. Each begins
 # with one half of the files, so that what the tests of a file share is made once.
