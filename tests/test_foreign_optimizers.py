@@ -13,6 +13,7 @@ import pytest
 import torch
 from command_line import zoo
 from optimizer_table import MODELS, PAGE, classes, on_ranks, refused_row, served_row, train
+from plugin_state import plugins_forgotten
 from rich.console import Console
 from tiny_runs import assert_same, kill, tiny_fields
 from torch import Tensor
@@ -21,8 +22,6 @@ from two_ranks import on_two_ranks
 
 from zoo import Registry, build_model, build_optimizer, load_model
 from zoo.checkpoint.safetensors import read_tensors, write_tensors
-from zoo.config import plugins
-from zoo.config.registry import OPTIMIZERS
 from zoo.config.yaml import dump_yaml
 from zoo.optim.state import flatten, load_state_by_name, restore, snapshot, state_by_name, unflatten
 from zoo.run.config import load_config
@@ -163,9 +162,8 @@ def test_bad_optimizers(
 
 
 def test_a_run_folder_imports_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    zoo("train", project(tmp_path, MINE))
-    plugins._named.clear()
-    OPTIMIZERS.restore({name: c for name, c in OPTIMIZERS.choices.items() if ":" not in name})
+    with plugins_forgotten():
+        zoo("train", project(tmp_path, MINE))
     folder = tmp_path / "runs/tiny"
     zoo("train", folder, "--resume", "train.steps=8", status=2)
     assert "code is never imported from a run folder" in capsys.readouterr().err

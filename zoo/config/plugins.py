@@ -16,7 +16,7 @@ import shlex
 import shutil
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib import metadata
@@ -241,18 +241,19 @@ def _name(module: ModuleType) -> str:
     return Path(file).name if file else module.__name__
 
 
-def copy_sources(records: Iterable[PluginRecord], folder: Path) -> None:
+def copy_sources(records: Collection[PluginRecord], folder: Path) -> None:
     """Copy the files of imported plugins into the folder of a run.
 
     Args:
         records: the plugins that the run uses.
         folder: the folder of the copies; existing copies stay.
     """
+    names = {record.name for record in records}
+    files = {record_of(module): module.__file__ for module in _modules() if _name(module) in names}
     for record in records:
-        copy = folder / record.copy_path
-        files = [m.__file__ for m in _modules() if _name(m) == record.name and record_of(m) == record]
-        if files and files[0] is not None and not copy.exists():
-            write_file(copy, partial(shutil.copyfile, files[0]))
+        copy, file = folder / record.copy_path, files.get(record)
+        if file is not None and not copy.exists():
+            write_file(copy, partial(shutil.copyfile, file))
 
 
 def line_in_plugin(error: BaseException) -> str | None:
