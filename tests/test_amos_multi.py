@@ -57,6 +57,18 @@ def test_the_authors_numbers(file: Path) -> None:
         torch.testing.assert_close(theta.detach(), ours(z["theta"][i]), rtol=0, atol=1e-9)
 
 
+def test_a_matrix_may_be_stored_by_columns() -> None:
+    """As the factors of `torch.linalg.qr` and transposed matrices are."""
+    found = []
+    for foreach in (True, False):
+        theta = nn.Parameter(torch.linspace(-1, 1, 24).view(8, 3).t())
+        theta.grad = torch.linspace(2, -1, 24).view(3, 8)
+        one(theta, (1,), foreach=foreach, eta=0.5, lr=0.1).step()
+        found.append(theta.detach())
+    assert not found[0].is_contiguous()
+    torch.testing.assert_close(found[0], found[1])
+
+
 @pytest.mark.parametrize("dtype", PRECISION, ids=str)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("at_once", [amos_multi.TOGETHER, 40])

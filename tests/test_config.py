@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from zoo.config.compose import shipped
-from zoo.config.registry import MODELS
+from zoo.config.compose import ASSUMED, shipped
+from zoo.config.registry import DATASETS, MODELS
 from zoo.run.config import dump_config, load_config
 from zoo.utils.errors import ConfigError
 
@@ -91,6 +91,17 @@ def test_a_component_of_another_type_takes_nothing_over(tmp_path: Path) -> None:
     write(tmp_path, "b.yaml", "extends: a.yaml\noptimizer: {type: amos}\n")
     with pytest.raises(ConfigError, match=r"b\.yaml:2: optimizer\.lr: missing"):
         load_config(file)
+
+
+def test_data_of_another_type_take_nothing_over_from_those_that_are_text_by_default(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", "extends: gpt-tiny\ndata: {type: instructions, train: ins.jsonl}\n")
+    assert at(load_config(file), "data.type") == "instructions"  # which has no corpus, as the text has
+    file = write(tmp_path, "b.yaml", "extends: gpt-tiny\ndata: {type: text, context: 32}\n")
+    assert [at(load_config(file), p) for p in ("data.context", "data.tokenizer.type")] == [32, "byte"]
+
+
+def test_a_type_that_may_be_left_out_below_is_the_assumed_one() -> None:
+    assert {"data": next(name for name, cls in DATASETS.choices.items() if cls.assumed)} == ASSUMED
 
 
 def test_the_same_type_again_keeps_the_fields(tmp_path: Path) -> None:

@@ -207,6 +207,17 @@ def test_one_book_is_divided(tmp_path: Path) -> None:
     assert sorted(b"".join(train + held_out)) == sorted(book.read_bytes())
 
 
+@pytest.mark.parametrize("text", ["Title\n" + "x" * 20000, "\u6d77" * 20000, "a b " * 5000], ids=len)
+def test_one_text_is_divided_where_it_was_asked_for(tmp_path: Path, text: str) -> None:
+    """At a blank or a line end only if one is near: text without any does not end behind its title."""
+    book = tmp_path / "book.txt"
+    book.write_text(text)
+    manifest = prepare(config(book)).manifest
+    assert manifest.validation is not None
+    held_out = manifest.validation.tokens / (manifest.train.tokens + manifest.validation.tokens)
+    assert held_out == pytest.approx(config(book).validation_share, rel=0.05)
+
+
 @pytest.fixture
 def pieces(texts: Path) -> TextData:
     """Settings that train a sentencepiece tokenizer."""

@@ -201,6 +201,25 @@ def test_arguments_of_base_classes() -> None:
     assert (optimizer.extra, optimizer.param_groups[0]["eps"]) == (2.0, 1e-6)
 
 
+class OwnDefaults(torch.optim.AdamW):
+    """It has defaults of its own for what it passes on."""
+
+    def __init__(self, params: Any, lr: float = 1e-3, **options: Any) -> None:
+        super().__init__(params, lr, **{"betas": (0.9, 0.95), "weight_decay": 0.1, **options})
+
+
+def test_arguments_of_base_classes_have_the_defaults_of_the_class() -> None:
+    """What is not given is the class's own; what is given counts, also if the base class has it as default."""
+
+    def groups(**options: Any) -> set[Any]:
+        optimizer = build_optimizer(build_model("gpt", **SIZES), OwnDefaults, lr=0.01, **options)
+        return {(group["betas"], group["weight_decay"]) for group in optimizer.param_groups}
+
+    assert groups() == {((0.9, 0.95), 0.1), ((0.9, 0.95), 0.0)}
+    given = {"betas": (0.9, 0.999), "weight_decay": 0.01}
+    assert groups(**given) == {((0.9, 0.999), 0.01), ((0.9, 0.999), 0.0)}
+
+
 @pytest.mark.parametrize(
     ("cls", "fields", "message"),
     [

@@ -152,6 +152,17 @@ def test_the_radius_comes_from_the_weights_of_a_checkpoint(tmp_path: Path) -> No
             assert now == pytest.approx(was, rel=1e-6), entry.name
 
 
+def test_torchs_state_dict_keeps_the_radius_of_bfloat16_weights() -> None:
+    """torch casts slots to the dtype of the parameter, and the radius is to be kept to the last bit."""
+    models = [build_model("gpt", **SIZES, constraint="hyperball").bfloat16() for _ in range(2)]
+    one, other = (build_optimizer(model, "adamw", lr=0.01) for model in models)
+    take(models[0], one, 1)
+    other.load_state_dict(one.state_dict())
+    for (_, mine), (_, theirs) in zip(*map(fixed_norms, models), strict=True):
+        radius = other.state[theirs][RADIUS]
+        assert radius.dtype == torch.float32 and torch.equal(radius, one.state[mine][RADIUS])
+
+
 def test_explain_shows_the_sphere_and_counts_the_radius() -> None:
     config = load_config("gpt-tiny", ["constraint=hyperball", "optimizer.weight_decay=0"])
     plain = explain(load_config("gpt-tiny", ["optimizer.weight_decay=0"]))

@@ -73,6 +73,14 @@ def test_larger_sizes_are_tuned_over_a_bracket_and_rates_lie_on_a_line(check: An
             assert rate == pytest.approx(5e-3 * (size.params / 1e5) ** -0.25, rel=0.25)
 
 
+def test_a_budget_of_half_the_longest_is_that_of_the_tuning(tmp_path: Path) -> None:
+    """Steps are whole: 2M tokens are 977 steps, and half of the 1953 steps of 4M tokens 976.5."""
+    for tokens, tuned in ((["1M", "2M", "4M"], 977), (["1M", "4M"], 976.5)):
+        budgets = {"tokens": tokens}
+        sizes = load(tmp_path, scale={"budgets": budgets}).ladder
+        assert {size.tuning_tokens for size in sizes} == {tuned * 2048}
+
+
 def test_the_baseline_again_and_a_planted_speedup(check: Any) -> None:
     _, order, outcomes = check
     found = judge(table(order, outcomes), "base", margin=1.1)
@@ -294,6 +302,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "budgets that coincide": (
         {"scale": {"budgets": {"tokens": [100000, 100001]}}},
         "different numbers of steps",
+    ),
+    "another batch size": (
+        {"axes": {"train.batch_size": [16, 600]}},
+        "2 steps of 76,800 tokens of train.batch_size=600, which are 153,600; expected the same to 0.5%",
     ),
     "two units": (
         {"scale": {"budgets": {"steps": [100]}}},

@@ -18,11 +18,13 @@ from zoo.ablate.lines import COLUMNS, Lines, config_hash
 from zoo.ablate.manifest import read_manifest, write_manifest
 from zoo.ablate.progress import progress
 from zoo.ablate.scale.document import document
+from zoo.ablate.scale.presentation import tables
 from zoo.ablate.scale.sources import read_table, sweep_table
 from zoo.ablate.scale.verdict import judge
 from zoo.ablate.sweep import Sweep, load_sweep
 from zoo.commands.cli import main
 from zoo.config.yaml import dump_yaml
+from zoo.report.ladder_plots import ladder_plots
 from zoo.utils.errors import CheckpointError, ConfigError, DataError
 
 ONE_SIZE = {"sizes": [{"model.d_model": 8}], "budgets": {"steps": [2, 4]}, "seeds": 1}
@@ -195,8 +197,45 @@ def test_lines_of_other_measures(tmp_path: Path) -> None:
     assert {run.loss for run in sweep_table(sweep.folder).runs} == {
         float(line.row["bits_per_byte"]) for line in Lines(tmp_path / "lines.csv")
     }
-    with pytest.raises(DataError, match="csv:2: the line has no cross_entropy; expected --metric bits"):
+    with pytest.raises(DataError, match="csv:2: the line has no cross_entropy; expected the metric of its"):
         sweep_table(sweep.folder, "cross_entropy")
+    found = judge_ladder(sweep.folder)
+    by_file = judge(read_table([tmp_path / "lines.csv"]), found.baseline)
+    for verdicts in (found.verdicts, by_file):
+        pages = [table.note for table in tables(verdicts, found.baseline)]
+        pages += [view.y for plot in ladder_plots(verdicts, found.baseline) for view in plot.views]
+        assert "bits per byte" in str(pages) and "nats" not in str(pages)
+    with pytest.raises(ConfigError, match=r"csv:2: loss: .*has bits_per_byte, and the sweep now compares by"):
+        execute(ladder(tmp_path, scale=ONE_SIZE), 1)
+    with pytest.raises(DataError, match="csv:2: the line has no cross_entropy"):
+        execute(ladder(tmp_path, "nats.csv", lines_of=["lines.csv"], scale=ONE_SIZE), 1)
+
+
+def test_lines_of_a_ladder_in_nats_are_taken_over_in_bits(tmp_path: Path) -> None:
+    scale = {"scale": ONE_SIZE, "tune": None}
+    execute(ladder(tmp_path, "nats.csv", **scale), 1)
+    shutil.rmtree(tmp_path / "sweeps")
+    execute(ladder(tmp_path, "bits.csv", lines_of=["nats.csv"], metric="bits_per_byte", **scale), 1)
+    assert not list((tmp_path / "sweeps").glob("runs/*"))
+    nats, bits = (list(Lines(tmp_path / f"{name}.csv")) for name in ("nats", "bits"))
+    assert [line.row["loss"] for line in bits] == [line.row["bits_per_byte"] for line in nats]
+    both = tmp_path / "both.csv"
+    rows = [(tmp_path / f"{name}.csv").read_text().splitlines() for name in ("nats", "bits")]
+    both.write_text("\n".join([*rows[0][:3], rows[1][-1]]))
+    with pytest.raises(DataError, match=r"both.csv:4: loss: value .* in bits per byte, and .* in nats"):
+        read_table([both])
+
+
+def test_a_run_that_diverges_before_its_first_validation_has_a_line(tmp_path: Path) -> None:
+    """It has made no step that counts, and the others go on, also from the lines alone."""
+    rates: dict[str, Any] = {"axes": {"optimizer.lr": [1e-2, 1e300]}, "scale": ONE_SIZE, "tune": None}
+    for _ in range(2):
+        result = execute(ladder(tmp_path, **rates), 1)
+        assert [run.status for run in result.manifest.runs] == ["finished"] * 2 + ["failed"] * 2
+        rows = [line.row for line in Lines(tmp_path / "lines.csv")]
+        diverged = [(row["loss"], row["bits_per_byte"], row["flops"]) for row in rows[2:]]
+        assert diverged == [("inf", "", "")] * 2 and all(float(row["flops"]) > 0 for row in rows[:2])
+        shutil.rmtree(tmp_path / "sweeps")
 
 
 def test_lines_of_says_which_files_are_not_there_and_names_other_files(tmp_path: Path) -> None:

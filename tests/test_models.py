@@ -224,6 +224,16 @@ def _sphere_points() -> tuple[Tensor, Tensor]:
     return h, target
 
 
+def test_slerp_is_exact_in_float64() -> None:
+    """Its angle too, so that gradients can be checked against differences."""
+    generator = torch.Generator().manual_seed(0)
+    h, target = (unit(torch.randn(3, 16, generator=generator).double()) for _ in range(2))
+    angle = torch.acos((h * target).sum(-1, keepdim=True))
+    expected = (torch.sin(0.7 * angle) * h + torch.sin(0.3 * angle) * target) / torch.sin(angle)
+    moved = Slerp(16, AlphaConfig(kind="scalar")).move(h, target, 0.3)
+    torch.testing.assert_close(moved, expected, rtol=0, atol=1e-15)
+
+
 def test_slerp_reaches_the_angle() -> None:
     """SLERP by alpha turns h by alpha times the angle to its target, and stays on the sphere."""
     h, target = _sphere_points()

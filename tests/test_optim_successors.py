@@ -423,6 +423,40 @@ def test_mars_refuses_a_rate_that_no_other_is_a_multiple_of() -> None:
     MARS([{"params": [nn.Parameter(torch.eye(2))], "lr": 0.0}], lr=0.1)
 
 
+def test_a_group_of_mars_has_its_own_rate_of_vectors() -> None:
+    vectors = [nn.Parameter(torch.ones(3)) for _ in range(2)]
+    groups: list[dict[str, Any]] = [{"params": [vectors[0]], "lr_1d": 0.1}, {"params": [vectors[1]]}]
+    optimizer = MARS(groups, lr=0.01)
+    for vector in vectors:
+        vector.grad = torch.ones(3)
+    optimizer.step()
+    moved = [1 - vector.detach() for vector in vectors]  # lr_1d (1 + weight_decay_1d) in the first step
+    assert moved[0] == pytest.approx(0.11, rel=1e-5) and moved[1] == pytest.approx(0.0033, rel=1e-4)
+    with pytest.raises(ConfigError, match=r"parameter group 2: lr_1d is -1, expected a finite number >= 0"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))], "lr_1d": -1})
+
+
+def test_a_group_of_soap_has_its_own_decay_of_bases() -> None:
+    """By default it is the decay of the group's second moment."""
+    groups: list[dict[str, Any]] = [{}, {"betas": (0.9, 0.5)}, {"shampoo_beta": 0.5}, {"shampoo_beta": None}]
+    matrices = [nn.Parameter(torch.ones(2, 3)) for _ in groups]
+    optimizer = SOAP([{"params": [m], **group} for m, group in zip(matrices, groups, strict=True)])
+    for matrix in matrices:
+        matrix.grad = torch.ones(2, 3)
+    optimizer.step()
+    decays = [1 - optimizer.state[m]["GG0"][0, 0].item() / 3 for m in matrices]
+    assert decays == pytest.approx([0.95, 0.5, 0.5, 0.95])
+    with pytest.raises(ConfigError, match=r"max_precond_dim is 2\.5, expected a whole number > 0"):
+        SOAP([nn.Parameter(torch.ones(2, 2))], max_precond_dim=2.5)  # type: ignore[arg-type]
+
+
+def test_a_parameter_without_entries_is_left_alone() -> None:
+    empty = nn.Parameter(torch.ones(0, 4))
+    empty.grad = torch.ones(0, 4)
+    NorMuon([empty], lr=0.1).step()
+    assert empty.shape == (0, 4)
+
+
 def test_a_schedule_around_schedule_free_is_refused() -> None:
     with pytest.raises(ConfigError, match="takes the place of a schedule"):
         load_config("gpt-tiny", ["optimizer={type: schedule_free, lr: 1e-3}"])

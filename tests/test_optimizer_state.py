@@ -153,6 +153,33 @@ def test_a_state_dict_goes_through_torch_save(name: str) -> None:
     assert_alike(model, other_model)
 
 
+@pytest.mark.parametrize("name", ["adafactor", "amos", "lion", "muon", "soap"])
+def test_hooks_may_replace_a_state_that_is_loaded(name: str) -> None:
+    """As the documentation of torch's `load_state_dict` shows it: slots go by the names of parameters."""
+    model, optimizer = begun(name)
+    take(model, optimizer, 0, 1)
+    kept = copy.deepcopy(optimizer.state_dict())
+    shuffled = copy.deepcopy(kept)
+    for group in shuffled["param_groups"]:
+        same_shape: dict[Any, list[int]] = {}
+        for index in group["params"]:
+            shape = tuple(next(t for t in kept["state"][index].values() if t.dim()).shape)
+            same_shape.setdefault(shape, []).append(index)
+        for indices in same_shape.values():
+            for index, another in zip(indices, indices[1:] + indices[:1], strict=True):
+                shuffled["state"][index] = kept["state"][another]
+    other_model, other = begun(name)
+    other_model.load_state_dict(model.state_dict())
+    called: list[str] = []
+    other.register_load_state_dict_pre_hook(lambda *_: kept)
+    other.register_load_state_dict_post_hook(lambda _: called.append("post"))
+    other.load_state_dict(shuffled)
+    assert called == ["post"]
+    take(model, optimizer, 2)
+    take(other_model, other, 2)
+    assert_alike(model, other_model)
+
+
 def two_groups(
     kind: type[Optimizer], vector_first: bool, **options: Any
 ) -> tuple[list[nn.Parameter], Optimizer]:

@@ -15,12 +15,13 @@ from command_line import zoo
 from pages import DOCS
 from tiny_runs import ROOT, assert_same
 
-from zoo import BatchSpec, build_model, build_optimizer, load_plugin
+from zoo import BatchSpec, Document, build_model, build_optimizer, load_plugin
 from zoo.config.compose import shipped
 from zoo.config.registry import INITS, REPARAMS, TEMPLATES, TOKENIZERS
 from zoo.config.yaml import dump_yaml, read_yaml
 from zoo.data.instructions.files import Message
 from zoo.data.objectives import Causal
+from zoo.data.text.prepare import with_text
 from zoo.data.tokenizers.base import load_tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokens import TokenFile
@@ -203,6 +204,14 @@ def test_the_corpus_is_a_column(tmp_path: Path) -> None:
     corpus = {"type": "csv", "paths": str(tmp_path), "column": "what"}
     data: Any = load_config({"data": {"corpus": corpus}}).data
     assert [document.text for document in data.corpus.documents()] == ['one, "two"', "three\nfour"]
+    (tmp_path / "quotes.csv").write_text("who,what\na,one\nb\n")  # a short row
+    assert [document.text for document in data.corpus.documents()] == ["one", ""]
+
+
+def test_a_corpus_whose_text_is_none_is_named() -> None:
+    documents = iter([Document("a:0", "one"), Document("a:1", None)])  # type: ignore[arg-type]  # of a plugin
+    with pytest.raises(DataError, match="a:1: the corpus yields a text that is a NoneType; expected"):
+        list(with_text(documents))
 
 
 def test_the_objective_reads_backwards(tmp_path: Path) -> None:

@@ -312,6 +312,33 @@ def test_a_file_that_was_changed_is_imported_again(tmp_path: Path) -> None:
     assert load_config({"schedule": "halved"}).schedule.share == 0.25  # type: ignore[attr-defined]
 
 
+def test_a_plugin_is_compiled_as_python_does_it(tmp_path: Path) -> None:
+    """Without the future imports of the module that imports it: annotations are objects."""
+    (tmp_path / "plain.py").write_text("def f(x: int) -> None: ...\n")
+    assert load_plugin(tmp_path / "plain.py").f.__annotations__ == {"x": int, "return": None}
+
+
+def test_a_logger_of_a_plugin_may_come_and_go(tmp_path: Path) -> None:
+    """As any logger may when a run resumes; the record of its plugin follows."""
+    logger = Path(__file__).parents[1] / "examples/plugins/logger.py"
+    file = project(tmp_path)
+    mine = ("--plugin", tmp_path / "mine.py")
+    zoo("train", file, "train.steps=2")
+    run = tmp_path / "runs/tiny"
+    for steps, name in ((4, "csv"), (6, "")):
+        zoo(
+            "train",
+            run,
+            "--resume",
+            f"train.steps={steps}",
+            f"train.loggers=[{name}]",
+            *mine,
+            "--plugin",
+            logger,
+        )
+        assert ("logger.py" in (run / "config.yaml").read_text()) is bool(name)
+
+
 def test_what_a_failed_plugin_has_imported_stays_registered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,13 @@ def test_update_under_adam_does_not_depend_on_sigma() -> None:
             assert agree.double().mean() > 0.99, name
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_merge_of_a_model_of_images_in_any_precision(dtype: torch.dtype) -> None:
+    """Logits are compared with images in the model's precision; `split` adds gates in float32."""
+    model = zoo.build_model("resnet", depth=18, classes=3, width=4, reparam="wesar").to(dtype)
+    assert merge(model).tensors and {parameter.dtype for parameter in model.parameters()} == {dtype}
+
+
 def test_split_is_the_inverse() -> None:
     model = build(NoReparam(), init=He(embedding_scaling=False))
     train(model, 3)

@@ -251,6 +251,14 @@ def test_a_curve_is_as_long_as_the_finished_runs(tmp_path: Path) -> None:
         assert [series.x[-1] for series in plot.views[0].series] == [STEPS] * len(plot.views[0].series)
 
 
+@pytest.mark.parametrize(("losses", "first"), [([6.0, 3.0], 0), ([6.0, 3.5, 3.0], 10)])
+def test_the_loss_before_the_first_step(tmp_path: Path, losses: list[float], first: int) -> None:
+    """A line needs two points: where there are only two, the first one is drawn and not called left out."""
+    loss = next(loss_plots(read_results([write_run(tmp_path / "run", losses)])))
+    assert [series.x[0] for series in loss.views[0].series] == [first]
+    assert ("before the first step is left out" in loss.note) is (first > 0)
+
+
 def test_one_look_per_variant() -> None:
     assert len(set(COLOURS)) == len(COLOURS)
     seen = line_styles(f"v{i}" for i in range(4 * len(COLOURS)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import zoo
+from tiny_runs import tiny_fields
 
 from zoo import Amos, build_model, build_optimizer
 from zoo.init import EtaOverride, Registry
@@ -15,6 +17,7 @@ from zoo.optim import AdamWConfig, AmosConfig
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
 from zoo.spec import ParamSpec, Role
+from zoo.train.run import train
 from zoo.utils.errors import ConfigError
 
 AUTO: dict[str, Any] = {"alpha": {"init": "auto"}, "s_z": {"init": "auto"}}
@@ -128,6 +131,31 @@ def test_the_bound_of_a_run() -> None:
         reach = load_config(run(64, 4, lr, 300)).reach
         assert reach is not None
         assert 1 + (reach(spec) or 0) / 0.125 == pytest.approx(largest, abs=0.05)
+
+
+def test_the_bound_follows_the_rule_for_the_length_of_a_run() -> None:
+    """A horizon of -1/2 at a hundred times the steps divides all rates by ten."""
+    horizon = {"transfer": {"type": "horizon", "horizon": -0.5, "base": {"steps": 10}}}
+    starts = []
+    for lr, rule in ((0.1, {}), (0.1, horizon), (0.01, {})):
+        model: Any = load_config(run(64, 4, lr, 1000, **AUTO) | rule).model
+        starts.append(model.s_z.init)
+    assert starts == [1.0, 8.0, 8.0]
+
+
+def test_a_run_goes_on_with_the_start_that_it_began_with(tmp_path: Path) -> None:
+    """`auto` depends on the number of steps, which may change when a run resumes."""
+    fields = tiny_fields(tmp_path, steps=4, checkpoint_every=2)
+    fields["model"] |= {"type": "ngpt", **AUTO}
+    fields |= {"optimizer": {"type": "adamw", "lr": 0.5}, "schedule": {"type": "constant"}}
+    first = train(load_config(fields))
+    begun: Any = load_config(str(first.folder)).model
+    fields["train"]["steps"] = 400
+    longer = load_config(fields)
+    assert longer.model.s_z.init == 1.0 < begun.s_z.init  # type: ignore[union-attr]
+    assert train(longer, resume=True, until=6).step == 6
+    resumed: Any = load_config(str(first.folder)).model
+    assert resumed.s_z.init == begun.s_z.init
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import torch
 from tiny_runs import assert_same, tiny_fields
 from torch import nn
 
-from zoo import build_optimizer, load_model, save_model
+from zoo import build_model, build_optimizer, load_model, save_model
 from zoo.init.transfer import NoTransfer
 from zoo.models import Model
 from zoo.nn.scaling import Scaling
@@ -554,6 +554,28 @@ def test_the_horizon_covers_every_model_and_optimizer(model: str, reparam: str, 
 def test_settings_of_a_horizon_without_effect(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         explain(config("mup", 32, 2, transfer=HORIZON | changes))
+
+
+def test_every_parameter_of_mars_gets_the_factor_once() -> None:
+    """Its groups share their decays: with lr wd constant and rates of a half, both decays are doubled."""
+    transfer = load_config({"transfer": HORIZON | {"wd_transfer": "independent"}}).transfer
+    model = build_model("gpt", vocab_size=11, n_layers=2, n_heads=4, d_model=32)
+    mars = build_optimizer(model, "mars", lr=0.01, weight_decay=0.1, transfer=transfer, steps=40)
+    assert {(g["weight_decay"], g["weight_decay_1d"]) for g in mars.param_groups} == {(0.2, 0.2)}
+
+
+@pytest.mark.parametrize(
+    ("model", "rule", "optimizer"),
+    [
+        ("ngpt-tiny", {"type": "nugpt", "base": {"embed": 16, "layers": 1}, "wd_transfer": "sqrt"}, "adam"),
+        ("gpt-tiny", HORIZON | {"wd_transfer": "independent"}, "amos"),
+    ],
+)
+def test_a_transfer_of_decays_that_there_are_not(model: str, rule: dict[str, Any], optimizer: str) -> None:
+    with pytest.raises(ConfigError, match=r"wd_transfer.* has no effect"):
+        explain(
+            load_config({"extends": model, "optimizer": {"type": optimizer, "lr": 0.01}, "transfer": rule})
+        )
 
 
 @pytest.mark.parametrize("rule", ["completep", "nugpt"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -113,6 +114,16 @@ def test_a_name_with_a_zero(tmp_path: Path, key: str) -> None:
     """The operating system ends names there, and Python raised a ValueError of its own."""
     with pytest.raises(ConfigError, match=rf"{key}.*: the character U\+0000"):
         tiny(tmp_path, f'{key}="/tmp/a\\0b"')
+
+
+def test_a_zero_in_the_folder_of_runs_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command looks at the run's folder before it reads the configuration."""
+    file = tmp_path / "zero.yaml"
+    file.write_text('extends: gpt-tiny\ntrain: {runs_dir: "a\\0b"}\n')
+    zoo("train", file, status=2)
+    assert re.search(r"zero\.yaml:2: .*the character U\+0000", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("key", ["train.runs_dir", "data.cache_dir"])

@@ -234,6 +234,17 @@ def test_tuning_on_unequal_terms(tmp_path: Path) -> None:
     assert one_size.startswith("one size and one budget")
 
 
+def test_a_vertex_that_is_the_best_point_is_no_best_point(tmp_path: Path) -> None:
+    """A sweep records its rule; one of an older zoo is recognised by a rate that was not tried."""
+    rates = {name: {1e-3: 3.03, 3e-3: 3.0, 9e-3: 3.03} for name in ("base", "new")}
+    results = judged(tmp_path, tune=rates).results
+    for vertex, told in ((None, True), (False, True), (True, False)):
+        assert results.manifest.tune is not None
+        tune = results.manifest.tune.model_copy(update={"vertex": vertex})
+        changed = replace(results, manifest=results.manifest.model_copy(update={"tune": tune}))
+        assert any("not the vertex of a parabola" in caveat for caveat in caveats(judge(changed))) is told
+
+
 def test_what_tuning_alone_makes(tmp_path: Path) -> None:
     rates = {name: {1e-3: 3.03, 3e-3: 3.0, 9e-3: 3.03} for name in ("base", "new")}
     steep_rates = {name: {rate: 3 + (loss - 3) * 30 for rate, loss in rates[name].items()} for name in rates}

@@ -212,6 +212,25 @@ def test_rates_too_close_together_have_no_parabola() -> None:
     assert (pair.baseline.parabola.loss < 0, measured.gap) == (True, None)
 
 
+def test_a_computed_rate_may_be_one_that_was_tried() -> None:
+    """Rates have three digits, so that a vertex may be the best point; the error of tuning is the same."""
+    found = []
+    for rate in (2e-3, 2.01e-3):
+        runs = world([1.05], tau=0.02, seeds=6, sizes=[1e6], rate=rate, tuning=False)
+        tried = [
+            FinishedRun(name, 1e6, 8e6, 9, loss(1e6, 8e6) + 0.1 * k**2, 2e-3 * 2**k, tuning=True)
+            for name in ("a", "b")
+            for k in (-2, -1, 0, 1, 2)
+        ]
+        found.append(judge(RunTable((*runs, *tried)), "a")["b"])
+    one, other = (verdict.measured for verdict in found)
+    assert all(side.interpolated for side in one.pairs[1e6].sides)
+    assert one.gap == pytest.approx(other.gap, rel=1e-6)
+    assert found[0].word == found[1].word
+    (side, _), best = one.pairs[1e6].sides, {1e-3: 2.0, 2e-3: 1.0, 4e-3: 1.5}
+    assert not replace(side, tried=best).interpolated  # the vertex is elsewhere
+
+
 def test_seeds_of_the_tuning_may_be_those_of_the_comparison() -> None:
     """Where a sweep says which runs chose the rate, the others of the same seed and budget are compared."""
     compared = world([1.3], seeds=3, sizes=[1e6], rate=3.1e-3, tuning=False)

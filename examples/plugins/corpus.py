@@ -22,4 +22,4 @@ class CSVCorpus(FileCorpus):
         for source in self.sources():
             with source.path.open(encoding="utf-8", newline="") as file:
                 for number, row in enumerate(csv.DictReader(file)):
-                    yield Document(f"{source.name}:{number}", row[self.column])
+                    yield Document(f"{source.name}:{number}", row[self.column] or "")  # None: a short row

@@ -21,6 +21,8 @@ from zoo.run.declared_once import declared_once
 from zoo.run.job import Job
 from zoo.utils.untyped import Kwargs
 
+SAME_TOKENS = 5e-3
+"""Largest relative difference between the tokens of a variant and the baseline at the same budget."""
 PLANTED = " planted"
 """Suffix of the name of the baseline's copy that reports fewer tokens than it reads."""
 
@@ -93,9 +95,13 @@ class LadderSize:
         return self.shared_steps(side, tokens) * side.per_step / side.planted
 
     @property
+    def _of_baseline(self) -> Side:
+        return next(side for side in self.sides if side.params == self.params)
+
+    @property
     def shape(self) -> dict[str, int]:
         """The width, the depth and the heads of the baseline's model, as far as it has them."""
-        model = next(side for side in self.sides if side.params == self.params).config.model
+        model = self._of_baseline.config.model
         return {key: getattr(model, key) for key in SHAPE if hasattr(model, key)}
 
     @property
@@ -112,8 +118,13 @@ class LadderSize:
 
     @property
     def tuning_tokens(self) -> int:
-        """The budget at which rates are tuned: half of the longest one, or a single budget itself."""
-        return self.budgets[-1] // 2 if len(self.budgets) > 1 else self.budgets[-1]
+        """The budget at which rates are tuned: half of the longest one, or a single budget itself.
+
+        Budgets are whole steps, so that one of half the longest may be half a step beside it; it is taken.
+        """
+        half = self.budgets[-1] // 2 if len(self.budgets) > 1 else self.budgets[-1]
+        nearest = min(self.budgets, key=lambda budget: abs(budget - half))
+        return nearest if 2 * abs(nearest - half) <= self._of_baseline.per_step else half
 
 
 def build_ladder(
@@ -230,6 +241,7 @@ def _size(
             "expected budgets of different numbers of steps"
         )
     for side in sides:
+        problems += _other_tokens(side, ours, tokens, place)
         shortest = side.steps(tokens[0])
         if getattr(side.config.schedule, "warmup", 0) >= shortest:
             problems.append(
@@ -250,6 +262,19 @@ def _size(
     if size.branches:
         problems += [f"{place}: scale.budgets.trunk: {problem}" for problem in _not_of_a_trunk(size)]
     return size
+
+
+def _other_tokens(side: Side, baseline: Side, budgets: Sequence[int], place: str) -> Iterator[str]:
+    """Yield a problem if the steps of a variant have another size and do not make the baseline's tokens."""
+    for tokens in budgets if side.per_step != baseline.per_step else ():
+        steps = side.steps(tokens)
+        if abs(steps * side.per_step / tokens - 1) > SAME_TOKENS:
+            yield (
+                f"{place}: scale.budgets: {tokens:,} tokens are {steps} steps of {side.per_step:,} tokens of "
+                f"{side.variant}, which are {steps * side.per_step:,}; expected the same to "
+                f"{SAME_TOKENS:.1%}: longer budgets, or multiples of the tokens of a step of every variant"
+            )
+            return
 
 
 def shared_steps(config: RunConfig, short: int, long: int) -> int:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
-from typing import TypeVar
 
 from zoo.ablate.ladder import LadderSize, Side
 from zoo.ablate.lines import tuned_values
@@ -20,8 +19,7 @@ from zoo.ablate.scale.verdict import ScaleVerdict, judge
 from zoo.ablate.side_tuning import tune_at_random, tune_in_turn
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.tuning import ChosenPoint, Point
-from zoo.config.registry import Config
-from zoo.run.config import RunConfig
+from zoo.run.config import RunConfig, with_value
 from zoo.run.job import Job
 
 
@@ -188,20 +186,11 @@ def table_of(sweep: Sweep, runs: Iterable[PlannedRun], outcomes: Mapping[str, Ou
             )
             for run, rate, second_key, outcome in states
             if outcome.ended and not outcome.crashed
-        )
+        ),
+        loss=sweep.measure,
     )
 
 
 def undecided(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[str]:
     """The variants that more runs may decide; a copy of the baseline is hoped to stay undecided."""
     return [name for name, verdict in verdicts.items() if verdict.is_open and name != baseline + AGAIN]
-
-
-ConfigT = TypeVar("ConfigT", bound=Config)
-
-
-def with_value(config: ConfigT, keys: Sequence[str], value: object) -> ConfigT:
-    """A configuration with one value replaced, which lies under nested keys."""
-    if len(keys) > 1:
-        value = with_value(getattr(config, keys[0]), keys[1:], value)
-    return config.model_copy(update={keys[0]: value})

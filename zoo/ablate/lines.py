@@ -13,11 +13,11 @@ from typing import Self
 from zoo.ablate.identity import digest, portable_settings
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.run_metrics import read_run_metrics
-from zoo.ablate.scale.runs import FinishedRun, read_rows, run_of_row
+from zoo.ablate.scale.runs import FinishedRun, loss_of_row, read_rows, run_of_row
 from zoo.run.config import RunConfig
 from zoo.utils.atomic import write_text
 from zoo.utils.errors import ConfigError, DataError
-from zoo.utils.measures import Measure, find_measure
+from zoo.utils.measures import CROSS_ENTROPY, Measure, find_measure
 from zoo.utils.untyped import Json
 
 COLUMNS = (
@@ -80,22 +80,26 @@ class RunLine:
         rate = float(self.row["rate"]) if self.row["rate"] else None
         return self.run.variant, self.run.size, self.run.tokens, self.run.seed, rate, self.run.second_key
 
-    def of_measure(self, measure: Measure, of_sweep: Measure) -> FinishedRun:
+    @property
+    def measure(self) -> Measure | None:
+        """The measure in the column `loss`, which is that of the sweep; None if the run diverged."""
+        return loss_of_row(self.row) if math.isfinite(self.run.loss) else None
+
+    def of_measure(self, measure: Measure) -> FinishedRun:
         """The run with its loss in another measure.
 
         Args:
             measure: the measure, one of `zoo.utils.measures.LOSSES`.
-            of_sweep: the measure of the sweep, which the column `loss` has.
 
         Raises:
             DataError: The line does not have it, although the run has a loss.
         """
-        if measure is of_sweep or not math.isfinite(self.run.loss):
+        if self.measure in (measure, None):
             return self.run
         if not (text := self.row.get(measure.name)):
             raise DataError(
-                f"{self.run.place}: the line has no {measure.name}; expected --metric {of_sweep.name}, the "
-                "measure of the sweep"
+                f"{self.run.place}: the line has no {measure.name}; expected the metric of its sweep, "
+                f"{self.measure and self.measure.name}"
             )
         return replace(self.run, loss=float(text))
 
@@ -104,18 +108,26 @@ class RunLine:
         """The id of the run."""
         return self.row["run"]
 
-    def outcome(self, steps: int) -> Outcome:
-        """The outcome of the run, which has `steps` steps."""
+    def outcome(self, steps: int, measure: Measure) -> Outcome:
+        """The outcome of the run, which has `steps` steps, by a measure.
+
+        Raises:
+            DataError: The line does not have the measure.
+        """
         if error := self.row["error"]:
             return Outcome(ended=True, error=error)
-        return Outcome(steps, {steps: self.run.loss}, ended=True)
+        return Outcome(steps, {steps: self.of_measure(measure).loss}, ended=True)
 
 
 class Lines:
     """The lines in a CSV, to which lines can be added."""
 
     def __init__(
-        self, file: Path, others: Sequence[Path] = (), drawn: tuple[float, float] | None = None
+        self,
+        file: Path,
+        others: Sequence[Path] = (),
+        drawn: tuple[float, float] | None = None,
+        measure: Measure = CROSS_ENTROPY,
     ) -> None:
         """Read the files that exist.
 
@@ -123,12 +135,13 @@ class Lines:
             file: the file of the lines.
             others: files of other ladders, whose lines represent runs with the same settings.
             drawn: the range from which a random search of this ladder draws the rate; None: a grid.
+            measure: the measure of the sweep, one of `zoo.utils.measures.LOSSES`.
 
         Raises:
             DataError: A file cannot be read, or a row does not have the form that `add` writes.
             ConfigError: A file has other columns.
         """
-        self.file, self.others, self._drawn = file, tuple(others), drawn
+        self.file, self.others, self._drawn, self._measure = file, tuple(others), drawn, measure
         self._lines: dict[Key, RunLine] = {}
         for line in _read(file):
             self._take(line)
@@ -138,9 +151,9 @@ class Lines:
         """The lines, in the order of the file."""
         return iter(self._lines.values())
 
-    def runs(self, measure: Measure, of_sweep: Measure) -> dict[Key, FinishedRun]:
+    def runs(self, measure: Measure) -> dict[Key, FinishedRun]:
         """The runs by their keys, in the form that a verdict reads, see `RunLine.of_measure`."""
-        return {key: line.of_measure(measure, of_sweep) for key, line in self._lines.items()}
+        return {key: line.of_measure(measure) for key, line in self._lines.items()}
 
     def outcome(self, key: Key, config: RunConfig, steps: int) -> Outcome | None:
         """The outcome of a run; None if it has no line.
@@ -151,19 +164,26 @@ class Lines:
             steps: the number of steps of the run.
 
         Raises:
-            ConfigError: The line belongs to a run with other settings.
+            ConfigError: The line belongs to a run with other settings, or has the loss of another metric.
+            DataError: The line of another ladder does not have the metric of this one.
         """
         line = self._lines.get(key)
         if line is None:
             other = self._other(config)
-            return None if other is None else other.outcome(steps)
+            return None if other is None else other.outcome(steps, self._measure)
         if line.row["config"] != config_hash(config):
             raise ConfigError(
                 f"{line.run.place}: config: value {line.row['config']}: the sweep file now stands for a run "
                 f"with other settings, {config_hash(config)}; expected the sweep file of these lines, or "
                 "another `lines`"
             )
-        return line.outcome(steps)
+        if line.measure is not None and line.measure != self._measure:
+            raise ConfigError(
+                f"{line.run.place}: loss: value {line.row['loss']}: the line has {line.measure.name}, and "
+                f"the sweep now compares by {self._measure.name}; expected the metric of these lines, or "
+                "another `lines`"
+            )
+        return line.outcome(steps, self._measure)
 
     def is_shared(self, line: RunLine) -> bool:
         """Whether another ladder has the run of a line of this one, so that it was not trained again."""
@@ -172,6 +192,10 @@ class Lines:
     def _other(self, config: RunConfig) -> RunLine | None:
         """The line of another file for a run with these settings."""
         return self._others.get(config_hash(config)) if self._others else None
+
+    def _taken_over(self, line: RunLine) -> dict[str, str]:
+        """The columns of a line of another file, with the loss by the metric of this sweep."""
+        return {**line.row, "loss": repr(line.of_measure(self._measure).loss)}
 
     def require_data(self, fingerprint: str) -> None:
         """Check that the lines, and those of other ladders, are of runs that read the data prepared here.
@@ -205,7 +229,7 @@ class Lines:
         if key in self._lines:
             return
         other = self._other(config)
-        known = _measured(config, folder, outcome, trunk) if other is None else other.row
+        known = _measured(config, folder, outcome, trunk) if other is None else self._taken_over(other)
         of_key = _columns_of(key, self._drawn)
         self._take(RunLine.of({**known, **of_key}, f"{self.file}:{len(self._lines) + 2}"))
         self._write()
@@ -275,11 +299,11 @@ def _measured(config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> 
     metrics = read_run_metrics(folder)
     total = metrics.validation.total if len(metrics.validation) else {}
     seconds = total.get("seconds", math.nan)
-    bits = metrics.final(find_measure("bits_per_byte"))
+    bits = None if outcome.error else metrics.final(find_measure("bits_per_byte"))
     row: dict[str, object] = {
         "loss": repr(math.inf if outcome.error else outcome.losses[max(outcome.losses)]),
         "bits_per_byte": "" if bits is None else repr(bits),
-        "flops": repr(total["flops"]) if "flops" in total else "",
+        "flops": repr(total["flops"]) if total.get("flops") else "",  # 0 before the first step
         "spikes": metrics.spikes,
         "data": metrics.data or "",
         "trunk": trunk,

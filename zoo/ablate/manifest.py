@@ -46,12 +46,15 @@ class Tuning(Config):
         random: whether the points were drawn at random.
         drawn: the lowest and the highest value of the first key that could be drawn log-uniformly; None: the
             points are those of a grid, or were drawn otherwise.
+        vertex: whether the comparison is at the vertex of a parabola, instead of at the best point; None: a
+            version of zoo that did not record it.
     """
 
     keys: tuple[str, ...]
     rule: str
     random: bool = False
     drawn: tuple[float, float] | None = None
+    vertex: bool | None = None
 
 
 class LadderRecord(Config):

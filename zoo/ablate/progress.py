@@ -107,7 +107,8 @@ class LadderProgress:
             return {}
         scale = self.sweep.scale
         assert scale is not None  # a ladder
-        return judge(RunTable(runs), self.sweep.baseline, margin=scale.margin, looks=self.looks)
+        table = RunTable(runs, loss=self.sweep.measure)
+        return judge(table, self.sweep.baseline, margin=scale.margin, looks=self.looks)
 
 
 def progress(sweep: Sweep) -> LadderProgress:
@@ -120,7 +121,8 @@ def progress(sweep: Sweep) -> LadderProgress:
         ConfigError: A line belongs to a run with settings that differ from the sweep file.
     """
     assert sweep.lines is not None and sweep.ladder  # callers require both
-    lines = Lines(sweep.lines.file)  # a line of another ladder counts only after it was copied
+    # A line of another ladder counts only after it was copied.
+    lines = Lines(sweep.lines.file, measure=sweep.measure)
     outcomes: dict[str, Outcome] = {}
 
     def look(run: PlannedRun) -> Outcome:

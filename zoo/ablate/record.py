@@ -60,6 +60,7 @@ def manifest_of(
             rule=describe_rule(sweep.tune, sweep.measure),
             random=sweep.tune.random is not None,
             drawn=sweep.tune.drawn,
+            vertex=sweep.tune.choose == "parabola",
         ),
         ladder=_ladder(sweep),
         max_seeds=sweep.max_seeds,

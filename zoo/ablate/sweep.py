@@ -181,7 +181,7 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
     if config.lines_of:
         _require_recognisable(content, variants, problems)
     _stop_at(problems)
-    lines = _lines(content, config.tune, problems) if config.lines else None
+    lines = _lines(content, config.tune, measure, problems) if config.lines else None
     _stop_at(problems)
     notes = tuple(size.note for size in ladder if size.note) + _missing(lines)
     if config.compile == "auto":
@@ -206,7 +206,7 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
     )
 
 
-def _lines(content: Located, tune: Tune | None, problems: list[str]) -> Lines:
+def _lines(content: Located, tune: Tune | None, measure: Measure, problems: list[str]) -> Lines:
     """The lines of runs that have ended, in this and in other ladders."""
     file = _beside(content.value["lines"])
     others = content.value["lines_of"].value if "lines_of" in content.value else ()
@@ -216,7 +216,7 @@ def _lines(content: Located, tune: Tune | None, problems: list[str]) -> Lines:
         if _beside(other).resolve() == file.resolve()
     ]
     drawn = None if tune is None else tune.drawn
-    return Lines(file, [_beside(other) for other in others], drawn)
+    return Lines(file, [_beside(other) for other in others], drawn, measure)
 
 
 def _missing(lines: Lines | None) -> tuple[str, ...]:

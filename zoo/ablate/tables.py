@@ -211,8 +211,8 @@ def speedup_table(results: Results) -> Table:
         f"{results.baseline}: mean over seeds, linear between evaluations, nothing extrapolated. Factor: "
         "the baseline's whole cost over the variant's, above 1 is better; in brackets the lowest and the "
         "highest seed. FLOPs: "
-        "matrix products and attention, forward and backward; optimizer and elementwise work are not "
-        "counted. "
+        "matrix products and attention, forward and backward, and the matrix products of zoo's own "
+        "optimizers; elementwise work is not counted. "
         + (
             "Seconds: training steps, compilation included; evaluations, checkpoints and steps that a "
             "rollback undid are not counted."

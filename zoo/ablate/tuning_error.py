@@ -56,7 +56,7 @@ def tuning_error(results: Results, variant: str) -> TuningError | None:
     means = {rate: fmean(values) for rate, values in sorted(losses.items())}
     rates = list(means)
     step = max(b / a for a, b in pairwise(rates))
-    interpolated = chosen[key] not in means
+    interpolated = chosen[key] not in means if tune.vertex is None else tune.vertex
     finals = list(results.finals(variant).values())
     if len(means) < 3 or at_border(means) or len(finals) < 2 or (tune.random and tune.drawn is None):
         return TuningError(step, interpolated, None)

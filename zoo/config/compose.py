@@ -25,6 +25,8 @@ RUN_FILES = frozenset({RunFolder.CONFIG, CheckpointFolder.CONFIG})
 SUFFIXES = (".yaml", ".yml")
 LONGEST_NAME = 60
 """Largest number of characters of a name that a message shows."""
+ASSUMED = {"data": "text"}
+"""The type that a component below another one has if it writes none, by its key (`Config.assumed`)."""
 FROM = "from"
 """The key of a model that is taken from a checkpoint."""
 
@@ -163,22 +165,27 @@ def extend(
     return merge(merged, _without(fields, "extends"))
 
 
-def merge(base: Located, over: Located) -> Located:
+def merge(base: Located, over: Located, key: str = "") -> Located:
     """Merge two values, key by key where both are mappings; where they conflict, `over` wins.
 
     A component whose `type` differs replaces the one in `base`. A mapping of indices changes single items
     of a list.
+
+    Args:
+        base: the value below.
+        over: the value above.
+        key: the key of both; "" is the key of whole configurations.
     """
     if isinstance(base.value, list) and isinstance(over.value, dict):
         return _merge_list(base, over)
     if not isinstance(over.value, dict) and not (isinstance(base.value, dict) and "type" in base.value):
         return over
     below, above = _long_form(base), _long_form(over)
-    if below is None or above is None or _replaces(below, above):
+    if below is None or above is None or _replaces(below, above, key):
         return over
     merged = dict(below)
-    for key, value in above.items():
-        merged[key] = merge(merged[key], value) if key in merged else value
+    for name, value in above.items():
+        merged[name] = merge(merged[name], value, name) if name in merged else value
     return Located(merged, base.place or over.place)
 
 
@@ -221,11 +228,12 @@ def _long_form(node: Located) -> dict[str, Located] | None:
     return node.value if isinstance(node.value, dict) else None
 
 
-def _replaces(below: dict[str, Located], above: dict[str, Located]) -> bool:
+def _replaces(below: dict[str, Located], above: dict[str, Located], key: str) -> bool:
     """Whether a component replaces the one below it, none of whose fields then stays."""
     if FROM in above:
         return True
-    return "type" in below and "type" in above and bool(below["type"].value != above["type"].value)
+    before = below["type"].value if "type" in below else ASSUMED.get(key)
+    return before is not None and "type" in above and bool(before != above["type"].value)
 
 
 def _merge_list(base: Located, over: Located) -> Located:

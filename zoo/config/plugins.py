@@ -294,7 +294,7 @@ def _import_file(path: Path) -> ModuleType:
         if former is not None:
             _forget(former)
         try:
-            exec(compile(content, str(path), "exec"), module.__dict__)
+            exec(compile(content, str(path), "exec", dont_inherit=True), module.__dict__)
         except BaseException:
             del sys.modules[module.__name__]
             raise

@@ -212,8 +212,11 @@ class Transfer(Config):
             raise ConfigError(f"transfer.horizon and transfer.base.{STEPS} have no effect without each other")
         axes = {name: axis_sizes[name] / size for name, size in self.base.items() if name in axis_sizes}
         depth = n_layers / self.base[LAYERS] if LAYERS in self.base else 1.0
-        length = steps / self.base[STEPS] if steps is not None and STEPS in self.base else 1.0
-        return Sizes(axes, depth, length)
+        return Sizes(axes, depth, self.length(steps))
+
+    def length(self, steps: int | None) -> float:
+        """The ratio of a number of steps to that of the base; 1 if either is not known."""
+        return steps / self.base[STEPS] if steps is not None and STEPS in self.base else 1.0
 
 
 class Transferred(Init):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from zoo.nn.norm import RMSNorm, unit
 from zoo.nn.scaling import AlphaConfig, Scaling
 from zoo.spec import Module, ScalePair, TensorSides
+from zoo.utils.exact import exact
 
 Branch = Callable[..., Tensor]
 Norm = Callable[[tuple[str, int], float], Module]
@@ -169,7 +170,7 @@ class Slerp(Lerp):
 
     def move(self, h: Tensor, target: Tensor, alpha: Tensor | float) -> Tensor:
         """A step along the great circle, or along the chord where the two points almost coincide."""
-        cosine = (h * target).sum(-1, keepdim=True).float().clamp(-1 + 1e-6, 1 - 1e-6)
+        cosine = exact((h * target).sum(-1, keepdim=True)).clamp(-1 + 1e-6, 1 - 1e-6)
         angle = torch.acos(cosine)
         along = torch.sin((1 - alpha) * angle) * h + torch.sin(alpha * angle) * target
         return (along / torch.sin(angle)).to(h.dtype)

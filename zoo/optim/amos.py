@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import torch
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT, StateDict
 
 from zoo.config.registry import OPTIMIZERS
@@ -287,8 +288,15 @@ class Amos(ZooOptimizer):
             CheckpointError: The groups or the slots are not those of this optimizer, or a value is out of
                 range. The optimizer is unchanged then.
         """
-        groups = self._checked_groups(state_dict)
-        super().load_state_dict({**state_dict, "param_groups": groups})
+
+        def checked(_: Optimizer, of_hooks: StateDict) -> StateDict:
+            return {**of_hooks, "param_groups": self._checked_groups(of_hooks)}
+
+        handle = self.register_load_state_dict_pre_hook(checked)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            handle.remove()
 
     def _checked_groups(self, state_dict: StateDict) -> list[ParamGroup]:
         """Return the groups of a `state_dict`, with the eta and the dimensions of the model."""

@@ -109,7 +109,7 @@ def _apply(
     if skip is not None:
         still = _joined(averages.tensors, part, dtype) if averages.tensors else 0.0
         delta = torch.where(skip, still, delta)
-    pieces = torch.split(delta.view(-1), [theta.numel() for theta in thetas])
+    pieces = torch.split(delta.reshape(-1), [theta.numel() for theta in thetas])
     deltas = [piece.view_as(theta) for piece, theta in zip(pieces, thetas, strict=True)]
     if step.momentum is not None:
         deltas = averages.lerp_(Many(deltas), 1 - step.momentum).tensors

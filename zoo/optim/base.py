@@ -232,7 +232,7 @@ def grouped(entries: Iterable[Entry], lr: float, options: Callable[[Entry], Para
     members: dict[tuple[tuple[str, object], ...], list[tuple[str, Tensor]]] = defaultdict(list)
     for entry in entries:
         rate = {"lr": lr if entry.lr_factor == 1 else lr * entry.lr_factor}
-        others = options(entry)
+        others = dict(options(entry))
         for name, factor in (("weight_decay", entry.wd_factor), ("eps", entry.eps_factor)):
             if factor != 1 and name in others:
                 others[name] *= factor

@@ -74,12 +74,21 @@ class Combined(ZooOptimizer):
                 part.step()
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore a `state_dict`: each part loads and checks its share.
+        """Restore a `state_dict`: each part loads and checks its share, between the hooks of torch.
 
         Raises:
             CheckpointError: The groups are not those of this optimizer. As with any error of a part, the
                 optimizer is unchanged then.
         """
+        state_dict = state_dict.copy()
+        for before in self._optimizer_load_state_dict_pre_hooks.values():
+            replaced = before(self, state_dict)
+            state_dict = state_dict if replaced is None else replaced
+        self._load(state_dict)
+        for after in self._optimizer_load_state_dict_post_hooks.values():
+            after(self)
+
+    def _load(self, state_dict: StateDict) -> None:
         saved, expected = (
             [len(group["params"]) for group in groups]
             for groups in (state_dict["param_groups"], self.param_groups)

@@ -19,11 +19,12 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.optimizer import StateDict
 
 from zoo.optim.blocks import blocks
 from zoo.optim.optimizer import local_rows
 from zoo.optim.sharding import complete, totals
-from zoo.optim.slots import slot_dtype
+from zoo.optim.slots import restore_precision, slot_dtype
 from zoo.spec import Module
 from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import local
@@ -111,6 +112,11 @@ def keep_norms(optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
             theta.copy_(moved.mul_(factor))
         before.clear()
 
+    loaded: list[StateDict] = []
+
+    def precise(_: Optimizer) -> None:
+        restore_precision(optimizer, loaded.pop(), lambda slot: slot == RADIUS)
+
     step = optimizer.step
 
     @wraps(step)
@@ -125,6 +131,8 @@ def keep_norms(optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
     optimizer.step = MethodType(safe_step, optimizer)  # type: ignore[method-assign]  # hooks see no error
     optimizer.register_step_pre_hook(hold)
     optimizer.register_step_post_hook(turn)
+    optimizer.register_load_state_dict_pre_hook(lambda _, state_dict: loaded.append(state_dict))
+    optimizer.register_load_state_dict_post_hook(precise)
     _KEPT.setdefault(optimizer, []).append(matrices)
 
 

@@ -105,9 +105,12 @@ class ForeignOptimizerConfig(OptimizerConfig):
                 elementwise.
         """
         decay: float | None = getattr(self, "weight_decay", None)
+        field = type(self).model_fields.get("weight_decay")
 
         def options(entry: Entry) -> dict[str, float]:
-            return {} if decay is None else {"weight_decay": decay if entry.decays else 0.0}
+            if decay is None:  # one that is not given is the class's own
+                return {} if field is None or entry.decays else {"weight_decay": 0.0}
+            return {"weight_decay": decay if entry.decays else 0.0}
 
         settings = self
         try:

@@ -97,6 +97,19 @@ class MARS(CountingOptimizer):
         }
         super().__init__(params, defaults)
 
+    def add_param_group(self, param_group: ParamGroup) -> None:
+        """Add a group, whose `lr_1d` becomes its ratio to the group's `lr`.
+
+        Raises:
+            ConfigError: The group is not valid. It is not added then.
+        """
+        if "lr_1d" in param_group:
+            rates = {"lr": self.defaults["lr"], **param_group}
+            check_ranges(rates, {"lr": POSITIVE, "lr_1d": NOT_NEGATIVE}, self.next_place)
+            others = {key: value for key, value in param_group.items() if key != "lr_1d"}
+            param_group = others | {"factor_1d": float(rates["lr_1d"]) / float(rates["lr"])}
+        super().add_param_group(param_group)
+
     def averages(self, parameter: Tensor) -> Sequence[str]:
         """The two moments and, for a matrix, the previous gradient."""
         return (*MOMENTS, "previous_grad") if parameter.dim() == 2 else MOMENTS
@@ -197,7 +210,9 @@ class MARSConfig(OptimizerConfig):
         decays = {key: options[key] for key in ("weight_decay", "weight_decay_1d")}
 
         def of_group(entry: Entry) -> ParamGroup:
-            return dict.fromkeys(decays, 0.0) if _never_decays(entry.spec) else decays
+            if _never_decays(entry.spec):
+                return dict.fromkeys(decays, 0.0)
+            return decays | {"weight_decay_1d": decays["weight_decay_1d"] * entry.wd_factor}
 
         return MARS(grouped(entries, self.lr, of_group), **options)
 

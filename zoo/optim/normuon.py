@@ -94,7 +94,7 @@ class NorMuon(Muon):
         sum_over_ranks(squares, parameters, columns)
         roots, norms = [], []
         for square, second, parameter, group in zip(squares, seconds, parameters, groups, strict=True):
-            mean = square / (parameter.numel() // second.numel())
+            mean = square / max(parameter.numel() // max(second.numel(), 1), 1)  # of none: no entries
             with restored_if(skip_flag(self), [local(second)]):
                 roots.append(local(second).lerp_(mean, 1 - group["beta2"]).sqrt().add_(LEAST))
         after = [square / root.square() for square, root in zip(squares, roots, strict=True)]

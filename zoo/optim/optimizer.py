@@ -14,7 +14,7 @@ from torch.optim.optimizer import StateDict
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import Valid, check_ranges
 from zoo.optim.sharding import reduced_like
-from zoo.optim.slots import initial_slots, slot_dtype
+from zoo.optim.slots import initial_slots, restore_precision, slot_dtype
 from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import local
 
@@ -95,15 +95,18 @@ class SteppingOptimizer(Optimizer):
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore a `state_dict`; slots keep their precision, whatever the dtype of the parameters is."""
-        super().load_state_dict(state_dict)
-        saved = [index for group in state_dict["param_groups"] for index in group["params"]]
-        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-        for index, parameter in zip(saved, parameters, strict=True):
-            for slot, value in state_dict["state"].get(index, {}).items():
-                if slot != "step":  # torch has cast all other slots to the dtype of the parameter
-                    self.state[parameter][slot] = value.to(
-                        dtype=slot_dtype(parameter), device=parameter.device
-                    )
+        loaded = state_dict
+
+        def keep(_: Optimizer, of_hooks: StateDict) -> None:
+            nonlocal loaded
+            loaded = of_hooks
+
+        handle = self.register_load_state_dict_pre_hook(keep)  # behind all others, which may replace it
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            handle.remove()
+        restore_precision(self, loaded, lambda slot: slot != "step")
 
 
 class ZooOptimizer(SteppingOptimizer):

@@ -74,6 +74,7 @@ NOT_NEGATIVE = Numbers("a finite number >= 0")
 POSITIVE = Numbers("a finite number > 0", without_zero=True)
 COUNT = Numbers("a whole number > 0", without_zero=True, whole=True)
 DECAY = Numbers("a number in [0, 1)", high=1)
+DECAY_OR_NONE = Numbers("a number in [0, 1) or None", high=1, others=(None,))
 TWO_DECAYS = Numbers("two numbers in [0, 1)", high=1, count=2)
 
 

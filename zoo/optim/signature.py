@@ -29,7 +29,8 @@ SCALARS = (float, int, bool, str, type(None))
 def constructor_arguments(cls: type[Optimizer]) -> dict[str, inspect.Parameter]:
     """The named arguments of a constructor, without the parameters to train.
 
-    If it takes ``**kwargs``, the optional arguments of its base classes are included.
+    If it takes ``**kwargs``, the optional arguments of its base classes are included. Their default is None,
+    for "not given": the constructor may have a default of its own for them.
 
     Args:
         cls: A class of optimizers.
@@ -46,8 +47,10 @@ def constructor_arguments(cls: type[Optimizer]) -> dict[str, inspect.Parameter]:
         named = [p for p in signature if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         first = first or next((p.name for p in named), "")
         for parameter in named:
-            if parameter.name != first and (base is cls or parameter.default is not parameter.empty):
-                arguments.setdefault(parameter.name, parameter.replace(annotation=_hint(base, parameter)))
+            if parameter.name == first or (base is not cls and parameter.default is parameter.empty):
+                continue
+            hinted = parameter.replace(annotation=_hint(base, parameter))
+            arguments.setdefault(parameter.name, hinted if base is cls else _not_given(hinted))
         if all(p.kind is not p.VAR_KEYWORD for p in signature):
             break
     if "param" not in first:
@@ -74,6 +77,16 @@ def fields(arguments: dict[str, inspect.Parameter]) -> FieldDefinitions:
             kind = kind if _accepts(kind, argument.default) else _kind_of(argument.default)
             definitions[name] = (kind, Field(argument.default, description=f"argument {name}"))
     return definitions
+
+
+def _not_given(argument: inspect.Parameter) -> inspect.Parameter:
+    """An argument of a base class, of the same type, with the default None."""
+    if argument.name == "lr" or not _is_plain(argument.default):
+        return argument
+    kind = _simple(argument.annotation)
+    if kind is None or not _accepts(kind, argument.default):
+        kind = _kind_of(argument.default)
+    return argument.replace(annotation=Any if kind is Any else kind | None, default=None)
 
 
 def _hint(owner: type, parameter: inspect.Parameter) -> Annotation:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import singledispatch
 
 import torch
 from torch import Tensor
 from torch.optim import Adam, AdamW, Optimizer
+from torch.optim.optimizer import StateDict
 
 from zoo.optim.param_group import ParamGroup
 
@@ -50,6 +51,22 @@ def slots_are_known(optimizer: Optimizer) -> bool:
 def slot_dtype(parameter: Tensor) -> torch.dtype:
     """The dtype of a slot: float64 for float64 parameters, otherwise float32; bfloat16 is too coarse."""
     return torch.promote_types(parameter.dtype, torch.float32)
+
+
+def restore_precision(optimizer: Optimizer, loaded: StateDict, slots: Callable[[str], bool]) -> None:
+    """Give slots of a loaded `state_dict` back their precision: torch casts them to the parameters' dtype.
+
+    Args:
+        optimizer: The optimizer that has loaded the `state_dict`.
+        loaded: The `state_dict`, as its hooks have left it.
+        slots: A function that says of the name of a slot whether it is kept in `slot_dtype`.
+    """
+    saved = [index for group in loaded["param_groups"] for index in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for index, parameter in zip(saved, parameters, strict=True):
+        for slot, value in loaded["state"].get(index, {}).items():
+            if slots(slot):
+                optimizer.state[parameter][slot] = value.to(parameter.device, slot_dtype(parameter))
 
 
 def batches(sizes: Sequence[int], limit: int) -> Iterator[slice]:

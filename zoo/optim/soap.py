@@ -19,7 +19,7 @@ from zoo.optim.blocks import blocks
 from zoo.optim.moments import advance_moments
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.param_group import ParamGroup
-from zoo.optim.ranges import COUNT, DECAY, NOT_NEGATIVE, TWO_DECAYS
+from zoo.optim.ranges import COUNT, DECAY_OR_NONE, NOT_NEGATIVE, TWO_DECAYS
 from zoo.optim.skip_flag import restored_if, skip_flag
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
@@ -62,10 +62,11 @@ class SOAP(ZooOptimizer):
     valid: ClassVar = {
         "lr": NOT_NEGATIVE,
         "betas": TWO_DECAYS,
-        "shampoo_beta": DECAY,
+        "shampoo_beta": DECAY_OR_NONE,
         "eps": NOT_NEGATIVE,
         "weight_decay": NOT_NEGATIVE,
         "precondition_frequency": COUNT,
+        "max_precond_dim": COUNT,
     }
 
     def __init__(
@@ -97,7 +98,7 @@ class SOAP(ZooOptimizer):
         defaults = {
             "lr": lr,
             "betas": betas,
-            "shampoo_beta": betas[1] if shampoo_beta is None else shampoo_beta,
+            "shampoo_beta": shampoo_beta,
             "eps": eps,
             "weight_decay": weight_decay,
             "precondition_frequency": precondition_frequency,
@@ -141,7 +142,7 @@ class SOAP(ZooOptimizer):
     def _begin(self, parameter: Tensor, g: Tensor, state: dict[str, Tensor], group: ParamGroup) -> None:
         """Initialise L and R and their bases."""
         for side in preconditioned(tuple(parameter.shape), group["max_precond_dim"]):
-            follow(g, state, side, group["shampoo_beta"])
+            follow(g, state, side, decay_of_bases(group))
             state[f"Q{side}"].copy_(eigenbasis(state[f"GG{side}"]))
 
     def _move(
@@ -162,12 +163,18 @@ class SOAP(ZooOptimizer):
             if group["weight_decay"]:  # as a difference: 1 - lr weight_decay would be rounded
                 theta.add_(theta, alpha=-lr * group["weight_decay"])
         for side in sides:
-            follow(g, state, side, group["shampoo_beta"])
+            follow(g, state, side, decay_of_bases(group))
         if t % group["precondition_frequency"] == 0:
             turn_bases(state, bases)
         else:
             grams = {side: gram(basis) for side, basis in bases.items()}
             state["exp_avg"].copy_(along_sides(state["exp_avg"], grams))
+
+
+def decay_of_bases(group: ParamGroup) -> float:
+    """The decay of L and R in a group: `shampoo_beta`, or the decay of the second moment."""
+    beta: float | None = group["shampoo_beta"]
+    return float(group["betas"][1]) if beta is None else beta
 
 
 def follow(g: Tensor, state: dict[str, Tensor], side: int, beta: float) -> None:

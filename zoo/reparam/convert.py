@@ -151,10 +151,11 @@ def require_split(model: Model, method: Reparam) -> set[str]:
 
 def _logits(model: Model) -> Tensor:
     *inputs, _ = model.example()
-    device = next(model.parameters()).device
+    weight = next(model.parameters())
     training = model.training
     model.eval()
-    logits: Tensor = model(*(t.to(device) for t in inputs))
+    placed = (t.to(weight.device, weight.dtype if t.is_floating_point() else t.dtype) for t in inputs)
+    logits: Tensor = model(*placed)
     model.train(training)
     return logits
 

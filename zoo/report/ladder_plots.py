@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from zoo.ablate.scale.measure import SizePair
+from zoo.ablate.scale.measure import SizePair, loss_unit
 from zoo.ablate.scale.presentation import estimated, factor, levels_text, other_levels
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.speedup import SizeSpeedup
@@ -29,15 +29,15 @@ APART_BY = 1.015
 """Factor between the places of two variants' points of one size, for the same reason."""
 WIDEST = 2.0
 """Factor on the smallest and the largest estimate beyond which intervals are cut off, with an arrow."""
-LOSS = "final validation loss, nats"
 CHOSEN = "chosen rates"
 """The view of the rates of the comparison over the sizes."""
 
 
 def ladder_plots(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Iterator[Plot]:
     """Yield the plots for which there are data."""
+    loss = f"final validation loss, {loss_unit(verdict.measured for verdict in verdicts.values())}"
     for number, verdict in enumerate(verdicts.values(), 1):
-        views = [_ladder(verdict, size, baseline) for size in verdict.measured.sizes]
+        views = [_ladder(verdict, size, baseline, loss) for size in verdict.measured.sizes]
         if views:
             yield Plot(
                 "ladder" if number == 1 else f"ladder-{number}",
@@ -53,7 +53,7 @@ def ladder_plots(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Iterato
         yield _across_sizes(verdicts)
     sides = _sides(verdicts, baseline)
     tuned = [side for of_side in sides.values() for side in of_side.values()]
-    rates = _rate_views(sides)
+    rates = _rate_views(sides, loss)
     if rates:
         yield Plot(
             "rates",
@@ -67,10 +67,10 @@ def ladder_plots(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Iterato
             * any(s.second_tried and not s.drawn for s in tuned),
             panels=True,
         )
-    yield from ladder_tuning_curves(sides, LOSS)
+    yield from ladder_tuning_curves(sides, loss)
 
 
-def _ladder(verdict: ScaleVerdict, size: SizeSpeedup, baseline: str) -> View:
+def _ladder(verdict: ScaleVerdict, size: SizeSpeedup, baseline: str, loss: str) -> View:
     pair = verdict.measured.pairs[size.params]
     sides = [
         Series(
@@ -93,7 +93,7 @@ def _ladder(verdict: ScaleVerdict, size: SizeSpeedup, baseline: str) -> View:
     name = f"{format_count(size.params)}: {math.exp(size.ln_c):.2f} x"
     budgets = sorted({run.tokens for run in pair.baseline.compared})
     return View(
-        name, "training tokens", LOSS, [curve, *sides], log_x=True, log_y=True, ticks=budgets, arrows=[arrow]
+        name, "training tokens", loss, [curve, *sides], log_x=True, log_y=True, ticks=budgets, arrows=[arrow]
     )
 
 
@@ -195,7 +195,7 @@ def _sides(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> dict[str, dic
     return sides
 
 
-def _rate_views(sides: Mapping[str, Mapping[float, TunedSize]]) -> list[View]:
+def _rate_views(sides: Mapping[str, Mapping[float, TunedSize]], loss: str) -> list[View]:
     """A view for each size at which rates were tried, and one of the chosen rates over the size."""
     sizes = sorted({n for of_side in sides.values() for n, side in of_side.items() if side.tuned})
     views = []
@@ -208,7 +208,7 @@ def _rate_views(sides: Mapping[str, Mapping[float, TunedSize]]) -> list[View]:
         ticks = sorted(
             {rate for of_side in sides.values() if params in of_side for rate in of_side[params].tried}
         )
-        view = View(format_count(params), "learning rate", LOSS, series, log_x=True, arrows=arrows)
+        view = View(format_count(params), "learning rate", loss, series, log_x=True, arrows=arrows)
         views.append(replace(view, ticks=legible_ticks(ticks)))
     if len(sizes) > 1:
         chosen = [

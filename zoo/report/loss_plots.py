@@ -53,8 +53,10 @@ def _measure_plots(results: Results, measure: Measure) -> Iterator[Plot]:
         ]
         note = (
             "Line: mean over seeds that have finished, or over all where none has; band: lowest and highest "
-            f"seed. The {measure.title} before the first step is left out."
+            "seed."
         )
+        if all(0 not in _drawn_steps(by_seed) for by_seed in curves.values()):
+            note += f" The {measure.title} before the first step is left out."
         yield Plot(key, f"Validation {measure.title}", views, note)
     base = results.baseline
     if base in curves:
@@ -77,10 +79,15 @@ def _curves(runs: Mapping[int, RunMetrics], measure: Measure) -> Curves:
 
 def _mean(variant: str, curves: Curves, cost: str) -> Series:
     """Mean and spread over seeds, at the steps that all of them have."""
-    steps = _shared_steps(list(curves.values()))
-    steps = steps[steps > 0] if len(steps) > 2 else steps
+    steps = _drawn_steps(curves)
     x = np.mean([_at(curve, steps, cost) for curve in curves.values()], axis=0)
     return _spread(variant, x, np.array([_at(curve, steps, "values") for curve in curves.values()]))
+
+
+def _drawn_steps(curves: Curves) -> Numbers:
+    """The steps that all seeds have, without 0 if at least two others remain, which a line needs."""
+    steps = _shared_steps(list(curves.values()))
+    return steps[steps > 0] if len(steps) > 2 else steps
 
 
 def _difference(variant: str, ours: Curves, theirs: Curves) -> Series | None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
@@ -55,6 +55,8 @@ from zoo.utils.errors import ConfigError, did_you_mean
 from zoo.utils.measures import MEASURES, require_recorded
 from zoo.utils.run_folder import RunFolder
 from zoo.utils.untyped import Json, JsonObject
+
+ConfigT = TypeVar("ConfigT", bound=Config)
 
 SEEDS = 2**63
 """The number of seeds of torch's generators, which begin at 0."""
@@ -157,6 +159,15 @@ class RunConfig(Config):
             return None
         optimizer, steps = self.optimizer, self.train.steps
         return lambda spec: optimizer.reach(spec, self.schedule, steps)
+
+    @property
+    def reach_by_rule(self) -> Reach | None:
+        """The same of a vector under the rule of `transfer`, which multiplies all rates by its horizon."""
+        reach, train = self.reach, self.train
+        if reach is None or train is None:
+            return None
+        factor = self.transfer.length(train.steps) ** self.transfer.exponent
+        return lambda spec: None if (bound := reach(spec)) is None else factor * bound
 
     @field_validator("metric")
     @classmethod
@@ -328,7 +339,7 @@ def _with_starts(config: RunConfig, given: Located, problems: list[str]) -> RunC
     if config.model is None:
         return config
     try:
-        model = config.model.with_starts(config.reach)
+        model = config.model.with_starts(config.reach_by_rule)
         if config.transfer.on_sphere and model != config.model:
             problems.append(
                 "transfer: nugpt multiplies the starts of the base size, and `auto` is a rule of its own; "
@@ -399,6 +410,13 @@ def _typed(given: Located, classes: list[type[Config]]) -> tuple[Located, list[t
     name = fields["type"].value if "type" in fields else None
     chosen = names.get(name) if isinstance(name, str) else None
     return Located(fields, given.place), [chosen] if chosen else classes
+
+
+def with_value(config: ConfigT, keys: Sequence[str], value: object) -> ConfigT:
+    """A configuration with one value replaced, which lies under nested keys."""
+    if len(keys) > 1:
+        value = with_value(getattr(config, keys[0]), keys[1:], value)
+    return config.model_copy(update={keys[0]: value})
 
 
 def plain(value: object, key: str = "") -> Json:

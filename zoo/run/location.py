@@ -59,7 +59,7 @@ def configured_run(source: str, overrides: Sequence[str]) -> RunFolder | None:
         overrides: ``key=value``.
 
     Returns:
-        The run folder; None: a key that names it is no string, which `load_config` refuses.
+        The run folder; None: a key that names it has a value that `load_config` refuses.
 
     Raises:
         ConfigError: A file cannot be read, or a plugin that it names cannot be used.
@@ -68,6 +68,6 @@ def configured_run(source: str, overrides: Sequence[str]) -> RunFolder | None:
     given = merge(read_named(find_config(source), problems), parse_overrides(overrides, problems))
     name, (folder, is_given) = given.find(("name",))[0].value, given.find(("train", "runs_dir"))
     runs = folder.value if is_given else RUNS
-    if not isinstance(name, str) or not isinstance(runs, str):
+    if not isinstance(name, str) or not isinstance(runs, str) or "\0" in name + runs:
         return None
     return RunFolder(expand_home(runs) / name)

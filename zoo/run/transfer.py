@@ -86,9 +86,14 @@ def check_optimizer(transfer: Transfer, optimizer: OptimizerConfig) -> None:
         ConfigError: The rule does not cover the optimizer, or has no weight decay although the optimizer
             does.
     """
+    rule = f"transfer: {type_of(transfer)}"
+    if transfer.wd_transfer != "rule" and "weight_decay" not in type(optimizer).model_fields:
+        raise ConfigError(
+            f"transfer.wd_transfer: value '{transfer.wd_transfer}' has no effect: the optimizer "
+            f"'{type_of(optimizer)}' has no weight_decay; expected rule"
+        )
     if not transfer.of_sizes:
         return
-    rule = f"transfer: {type_of(transfer)}"
     if optimizer.update_size != transfer.update_size:
         expected = {
             "entry": "one whose updates have entries of the size of the learning rate (adam, adamw)",
@@ -98,6 +103,8 @@ def check_optimizer(transfer: Transfer, optimizer: OptimizerConfig) -> None:
             f"{rule} says nothing of the optimizer '{type_of(optimizer)}'; expected "
             f"{expected[transfer.update_size]}"
         )
+    if transfer.on_sphere and transfer.wd_transfer != "rule":
+        raise ConfigError(f"{rule} has no weight decay, so that transfer.wd_transfer has no effect")
     if transfer.on_sphere and optimizer.model_dump().get("weight_decay"):
         raise ConfigError(f"{rule} has no weight decay; expected optimizer.weight_decay: 0")
 

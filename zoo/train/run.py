@@ -17,7 +17,7 @@ from zoo.run.located import located
 from zoo.train.claim import claimable
 from zoo.train.distributed import world
 from zoo.train.session import Ended, run_session
-from zoo.train.start import Auto, choose_start
+from zoo.train.start import Auto, choose_start, with_recorded_starts
 from zoo.utils.allocator import keep_freed_memory
 from zoo.utils.errors import ZooError
 from zoo.utils.progress import Progress
@@ -91,7 +91,7 @@ def train(
         DivergenceError: The loss, the gradient or the weights are not finite; the last checkpoint is kept.
         RankError: Another process of the run has ended or does not answer; the last checkpoint is kept.
     """
-    job = Job.of(config, folder)
+    job = with_recorded_starts(Job.of(config, folder), resume)
     for logger in job.train.loggers:
         logger.check()
     with (

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from zoo.run.config import load_config, plain
+from zoo.config.compose import PLUGINS
+from zoo.run.config import load_config, plain, with_value
 from zoo.run.job import Job
 from zoo.run.train_config import SpikeConfig
 from zoo.utils.errors import ConfigError
@@ -109,7 +110,9 @@ def choose_start(job: Job, resume: bool | Auto) -> Start:
         )
     start = Start.at_last_checkpoint(folder)
     recorded, wanted = plain(load_config(folder.config)), plain(job.config)
-    changed = list(differences(recorded, {**wanted, "name": recorded["name"]}))
+    # Records of plugins follow from the classes that other keys name; `load_config` has compared them.
+    derived = {key: recorded[key] for key in ("name", PLUGINS)}
+    changed = list(differences(recorded, wanted | derived))
     if not resume and (changed or not start.is_finished(job.train.steps)):
         raise ConfigError(
             f"{folder}: a run is there already, at step {start.step}; add --resume to go on with it, "
@@ -125,6 +128,24 @@ def choose_start(job: Job, resume: bool | Auto) -> Start:
             f"{', '.join(sorted(MAY_CHANGE))}, and where data lies"
         )
     return start
+
+
+def with_recorded_starts(job: Job, resume: bool | Auto) -> Job:
+    """The run with the numbers that `auto` stood for when it began: they depend on settings that may change.
+
+    Args:
+        job: the run to train.
+        resume: whether to continue the run in the folder, as for `choose_start`.
+    """
+    if not resume or not job.folder.exists:
+        return job
+    config = job.config
+    for key, old, _ in differences(plain(load_config(job.folder.config)), plain(config)):
+        keys = tuple(key.split("."))
+        written, found = config.origin.given.find(keys)
+        if found and keys[0] == "model" and written.value == "auto":
+            config = with_value(config, keys, old)
+    return Job.of(config, job.folder)
 
 
 def _may_change(key: str, old: Json, new: Json) -> bool:

@@ -42,6 +42,11 @@ class Measure:
         return self.name == CROSS_ENTROPY.name
 
     @property
+    def short_unit(self) -> str:
+        """The unit of a loss in sentences and at axes: nats, or bits per byte."""
+        return "nats" if self.is_loss else self.title
+
+    @property
     def is_task(self) -> bool:
         """Whether the measure is taken after training, by `zoo eval --tasks`."""
         return self.name.startswith(f"{TASKS}/")

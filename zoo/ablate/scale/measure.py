@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ from zoo.ablate.scale.speedup import Cells, SizeSpeedup, size_speedup
 from zoo.ablate.scale.tuned import TunedSize
 from zoo.ablate.scale.tuning import random_gap, tuning_gap
 from zoo.ablate.statistics import LEVEL
+from zoo.utils.measures import CROSS_ENTROPY, Measure
 
 PAIRED_FLOPS = 1.25
 """Largest factor between the FLOPs per token of two sides' sizes that are compared."""
@@ -106,6 +107,7 @@ class VariantMeasurement:
             looks that at which they hold jointly.
         tau: standard deviation of a run, in ln tokens; None with one seed everywhere.
         kappa: curvature over the learning rate, in ln tokens per (ln rate)^2; None without a parabola.
+        loss: the loss by which the runs were compared, one of `zoo.utils.measures.LOSSES`.
     """
 
     name: str
@@ -122,6 +124,7 @@ class VariantMeasurement:
     level: float = LEVEL
     tau: float | None = None
     kappa: float | None = None
+    loss: Measure = CROSS_ENTROPY
 
     def per_token(self, params: float, loss: float) -> float | None:
         """The decrease of a loss per e-fold of tokens on the common curve of a size; None without a curve."""
@@ -180,6 +183,11 @@ class VariantMeasurement:
             return None
         quantile = self.critical or student_t.quantile((1 + level) / 2, self.usable[-1].seeds - 1)
         return quantile * self.se_alone
+
+
+def loss_unit(measurements: Iterable[VariantMeasurement]) -> str:
+    """The unit of the losses that were compared, in words; that of the cross entropy without measurements."""
+    return next((measurement.loss for measurement in measurements), CROSS_ENTROPY).short_unit
 
 
 def measure(
@@ -366,7 +374,7 @@ def _gap_of_side(side: TunedSize, slope: float, tau: float) -> float | None:
     """
     searches = [(side.parabola, side.tried, side.interpolated)]
     if side.second_tried:
-        searches.append((side.second_parabola, side.second_tried, side.second_key not in side.second_tried))
+        searches.append((side.second_parabola, side.second_tried, side.second_interpolated))
     variance = 0.0
     for parabola, tried, interpolated in searches:
         if parabola is None or parabola.loss <= 0:  # rates too close together for a parabola

@@ -9,7 +9,7 @@ import numpy as np
 
 from zoo.ablate.scale.items_table import difference_column, difference_text, items_table, with_interval
 from zoo.ablate.scale.line import Estimate, Prediction
-from zoo.ablate.scale.measure import SizePair, UnusedSize, VariantMeasurement
+from zoo.ablate.scale.measure import SizePair, UnusedSize, VariantMeasurement, loss_unit
 from zoo.ablate.scale.noise import noise_table
 from zoo.ablate.scale.outcomes import common_budget
 from zoo.ablate.scale.runs import format_count
@@ -269,6 +269,7 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
         Column("hours", lambda v: f"{v:.3g}"),
         Column("tuning runs"),
     ]
+    unit = loss_unit(verdict.measured for verdict in verdicts.values())
     return Table(
         "verdict",
         "Verdict",
@@ -278,7 +279,7 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
         + (f" ({format_level(LEVEL)} where predicted and of items)" if other else "")
         + ": above 1 the variant needs fewer "
         "tokens. Middle: on the line in the middle of the sizes (ln N). Loss difference: at the largest size "
-        "and its longest common budget, in nats, below 0 is better. FLOPs and seconds: the factor at the "
+        f"and its longest common budget, in {unit}, below 0 is better. FLOPs and seconds: the factor at the "
         "largest size in that currency; FLOPs of zoo's runs are those of matrix products and attention, "
         "also in zoo's own optimizers. "
         + ("Items: the difference of the mean scores there, above 0 is better. " if asked else "")
@@ -324,7 +325,7 @@ def _verdict_row(verdict: ScaleVerdict, asked: bool, other: bool) -> list[object
 
 
 def _loss_difference(pair: SizePair) -> float | None:
-    """The loss of the variant less that of the baseline at the longest common budget, in nats."""
+    """The loss of the variant less that of the baseline at the longest common budget."""
     ours, theirs = pair.cells
     tokens = common_budget(*({tokens for tokens, _ in side} for side in (ours, theirs)))
     if tokens is None:

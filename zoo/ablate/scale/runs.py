@@ -24,6 +24,7 @@ from zoo.ablate.scale.speeds import Speeds
 from zoo.ablate.scale.speedup import Cells
 from zoo.utils.errors import DataError, did_you_mean
 from zoo.utils.files import JSON_BYTES, read_text
+from zoo.utils.measures import CROSS_ENTROPY, MEASURES, Measure
 
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = (
@@ -74,7 +75,7 @@ class FinishedRun:
         size: number of parameters of the model.
         tokens: number of training tokens, to the end of the run's own schedule.
         seed: seed of the run.
-        loss: final validation loss, in nats.
+        loss: final validation loss, see `RunTable.loss`.
         rate: learning rate.
         flops: floating point operations of the whole run.
         seconds: training time of the whole run.
@@ -134,11 +135,13 @@ class RunTable:
         runs: the runs in the order of the file.
         speeds: speeds that were measured side by side; None if there are none.
         left_out: runs that are no part of the comparison because of their rates, and are only named.
+        loss: the loss of the runs, one of `zoo.utils.measures.LOSSES`.
     """
 
     runs: tuple[FinishedRun, ...]
     speeds: Speeds | None = None
     left_out: tuple[FinishedRun, ...] = ()
+    loss: Measure = CROSS_ENTROPY
 
     @property
     def variants(self) -> list[str]:
@@ -187,7 +190,33 @@ def read_runs(file: Path, cluster: str | None = None) -> RunTable:
         raise DataError(f"{file}: no rows; expected one per run")
     check_names(file, rows)
     check_runs(runs)
-    return RunTable(tuple(runs))
+    return RunTable(tuple(runs), loss=_only_loss(runs, [row for _, row in rows]))
+
+
+def loss_of_row(row: Mapping[str, str]) -> Measure:
+    """The loss in the column `loss` of a line that `zoo sweep` has written: the metric of the sweep.
+
+    Bits per byte have a column of their own, which has the same number only in the lines of a sweep that
+    compares by them.
+    """
+    bits = MEASURES["bits_per_byte"]
+    return bits if row.get(bits.name) == row["loss"] else CROSS_ENTROPY
+
+
+def _only_loss(runs: Sequence[FinishedRun], rows: Sequence[Mapping[str, str]]) -> Measure:
+    """The loss that all rows have; those of runs that diverged have none.
+
+    Raises:
+        DataError: Rows have different ones.
+    """
+    found = {loss_of_row(row): run for run, row in zip(runs, rows, strict=True) if math.isfinite(run.loss)}
+    if len(found) > 1:
+        (one, first), (other, second) = found.items()
+        raise DataError(
+            f"{second.place}: loss: value {second.loss:g} in {other.short_unit}, and {first.loss:g} of "
+            f"{first.place} in {one.short_unit}; expected lines of sweeps with the same metric"
+        )
+    return next(iter(found), CROSS_ENTROPY)
 
 
 def read_rows(file: Path) -> tuple[Sequence[str], list[tuple[int, dict[str, str]]]]:

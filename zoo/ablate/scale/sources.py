@@ -141,9 +141,8 @@ def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
     manifest = read_manifest(folder)
     if manifest.ladder is None:
         raise DataError(f"{folder}: a sweep without `scale`; expected a ladder (zoo report reads this one)")
-    of_sweep = find_measure(manifest.metric)
-    measure = of_sweep if metric is None else find_measure(metric)
-    lines = {} if manifest.lines is None else Lines(folder / manifest.lines).runs(measure, of_sweep)
+    measure = find_measure(metric or manifest.metric)
+    lines = {} if manifest.lines is None else Lines(folder / manifest.lines).runs(measure)
     ended = [run for run in manifest.runs if run.status in ("finished", "failed") and not run.crashed]
     if not ended:
         raise DataError(f"{folder}: no run has ended yet")
@@ -157,7 +156,7 @@ def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
         )
         for run in ended
     ]
-    return RunTable(tuple(runs), read_speeds(folder))
+    return RunTable(tuple(runs), read_speeds(folder), loss=measure)
 
 
 def _require_one_tokenizer(runs: Sequence[RunMetrics], measure: Measure) -> None:
@@ -246,7 +245,7 @@ def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
     ]
     check_runs(runs)
     require_same_settings(runs, metrics)
-    return RunTable(tuple(runs))
+    return RunTable(tuple(runs), loss=measure)
 
 
 def _words(run: RunMetrics) -> list[str]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from zoo.ablate.scale.runs import AGAIN, FinishedRun, RunTable
-from zoo.ablate.scale.tuning import Parabola, at_border, equal_steps, fitted, vertex
+from zoo.ablate.scale.tuning import Parabola, at_border, equal_steps, fitted, rounded, vertex
 from zoo.utils.errors import DataError, did_you_mean
 
 TunedPoint = tuple[float | None, float | None]
@@ -76,8 +76,13 @@ class TunedSize:
 
     @property
     def interpolated(self) -> bool:
-        """Whether the chosen rate lies between two that were tried."""
-        return self.rate not in self.tried
+        """Whether the chosen rate is a computed one, and not the best of those that were tried."""
+        return _is_computed(self.rate, self.tried, self.parabola)
+
+    @property
+    def second_interpolated(self) -> bool:
+        """Whether the chosen value of the second key is a computed one, and not the best that was tried."""
+        return _is_computed(self.second_key, self.second_tried, self.second_parabola)
 
     @property
     def parabola(self) -> Parabola | None:
@@ -141,7 +146,13 @@ def halved(table: RunTable, baseline: str) -> RunTable:
             replace(run, variant=f"{baseline}{AGAIN}" if run.seed in again else baseline) for run in runs
         )
 
-    return RunTable(divided(ours), left_out=divided(run for side in sizes for run in side.dropped))
+    dropped = divided(run for side in sizes for run in side.dropped)
+    return replace(table, runs=divided(ours), speeds=None, left_out=dropped)
+
+
+def _is_computed(chosen: float | None, tried: Mapping[float, float], parabola: Parabola | None) -> bool:
+    """Whether a value was not tried, or is the vertex of a parabola, which rounded may be one that was."""
+    return chosen not in tried or (parabola is not None and rounded(math.exp(parabola.ln_rate)) == chosen)
 
 
 def _parabola(

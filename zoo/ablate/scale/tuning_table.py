@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from zoo.ablate.scale.measure import VariantMeasurement
+from zoo.ablate.scale.measure import VariantMeasurement, loss_unit
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.tuned import TunedSize
 from zoo.ablate.table import Column, Table
@@ -52,11 +52,12 @@ def tuning_table(measured: Mapping[str, VariantMeasurement], baseline: str) -> T
                     side.problem,
                 ]
             )
+    unit = loss_unit(measured.values())
     note = (
         "Rate: that of the comparison. Vertex: of the parabola through the best rate and its neighbours; "
-        "curvature: in nats per (ln rate) squared. "
+        f"curvature: in {unit} per (ln rate) squared. "
         f"{NEAR_BEST.capitalize()}: the share of all points tried whose loss is at most {NEAR:g} ln tokens "
-        "above the lowest one, converted to nats by the curve that both sides share at this size."
+        f"above the lowest one, converted to {unit} by the curve that both sides share at this size."
         + " The second key is tuned at a rate of its own, then the rate at the second key's value."
         * two_keys
     )

@@ -151,6 +151,7 @@ def judge(
         if (moved := with_less_weight_on_outliers(variant)) is not None
     }
     for variant in (*measurements.values(), *robust.values()):
+        variant.loss = table.loss
         _look(variant, alpha, looks)
         add_costs(variant, _ratios(table, baseline, variant.name))
     answers = word_all(measurements, baseline, margin, alpha, looks)

@@ -31,6 +31,9 @@ log = logging.getLogger("zoo")
 CORPUS, VALIDATION_CORPUS = "data.corpus", "data.validation_corpus"
 """The keys of the two corpora, for messages."""
 
+LEAST_NEAR, MOST_NEAR = 100, 4096
+"""A single document is divided at a blank or a line end that lies so many characters before the wanted place:
+a tenth of the training text, within these bounds; otherwise it is divided at the wanted place itself."""
 END_OF_TEXT = "#end"
 """Suffix of the id of the second part of a corpus that is a single document."""
 
@@ -159,8 +162,14 @@ def with_text(documents: Iterator[Document], left_out: list[str] | None = None) 
     Args:
         documents: the documents of a corpus.
         left_out: a list to which the ids of blank documents are added; None: they are not recorded.
+
+    Raises:
+        DataError: The text of a document is no string.
     """
     for document in documents:
+        if not isinstance(document.text, str):
+            found = type(document.text).__name__
+            raise DataError(f"{document.id}: the corpus yields a text that is a {found}; expected a string")
         if document.text.strip():
             yield document
         elif left_out is not None:
@@ -180,7 +189,8 @@ def _documents(data: TextData, left_out: list[str] | None = None) -> Iterator[Do
         raise DataError(f"{CORPUS}: {data.corpus.why_empty()}")
     if second is None and data.validation_share and len(first.text) > 1:
         wanted = max(1, int(len(first.text) * (1 - data.validation_share)))
-        cut = max(first.text.rfind(mark, 0, wanted) for mark in "\n ") + 1 or wanted
+        least = wanted - min(max(wanted // 10, LEAST_NEAR), MOST_NEAR)
+        cut = max(first.text.rfind(mark, max(least, 0), wanted) for mark in "\n ") + 1 or wanted
         yield Document(first.id, first.text[:cut])
         yield Document(first.id + END_OF_TEXT, first.text[cut:])
         return
