@@ -64,6 +64,34 @@ def test_a_token_behind_texts_is_no_prefix(tmp_path: Path) -> None:
     assert (ours.prefix_ids, ours.start_id) == ([], ours.eos_id)
 
 
+def test_the_end_of_a_document_may_be_in_front_of_texts(tmp_path: Path) -> None:
+    """As GPT-2's tokenizer with a beginning-of-text token has it: prompts begin with it."""
+    folder = saved("byte-level", tmp_path)
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    end = tokenizer.token_to_id(TOKENIZERS["byte-level"][2])
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", end)]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    ours = HuggingFaceConfig(path=folder).build(unread)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    assert (ours.prefix_ids, ours.start_id, ours.eos_id) == ([end], end, end)
+    assert [*ours.prefix_ids, *ours.encode(TEXT[0])] == theirs.encode(TEXT[0])
+
+
+def test_names_of_special_tokens_beside_the_settings(tmp_path: Path) -> None:
+    """Chat templates get those of special_tokens_map.json too, as older folders have them."""
+    folder = saved("byte-level", tmp_path)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    names = {"bos_token": {"content": "<|im_start|>"}, "eos_token": "<|endoftext|>"}
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({key: value for key, value in settings.items() if not key.endswith("_token")})
+    )
+    (folder / "special_tokens_map.json").write_text(json.dumps(names))
+    ours = HuggingFaceConfig(path=folder).build(unread)
+    assert ours.named_special_tokens == {"bos_token": "<|im_start|>", "eos_token": "<|endoftext|>"}
+
+
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_special_tokens_in_a_text_are_text(tmp_path: Path, name: str) -> None:
     """But not in the markers of a template; the end of a document never comes from a text."""

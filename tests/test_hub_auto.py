@@ -19,6 +19,7 @@ OPTIONS: list[dict[str, Any]] = [
     {},
     {"n_kv_heads": 2, "tied": True, "d_head": 6, "s_qk": {"kind": "scalar"}, "update": "slerp"},
     {"alpha": {"kind": "fixed"}, "s_z": {"init": 2.0}, "rope_scaling": {"type": "linear", "factor": 2.0}},
+    {"attention": {"gate": "head"}},
 ]
 
 
@@ -45,6 +46,19 @@ def test_there_and_back(tmp_path: Path, options: dict[str, Any]) -> None:
         again = load_model(tmp_path / folder)
         assert again.recipe.model == ours.recipe.model
         assert all(torch.equal(t, again.state_dict()[name]) for name, t in ours.state_dict().items())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@torch.no_grad()
+def test_it_opens_in_the_dtype_that_is_asked_for(tmp_path: Path, dtype: torch.dtype) -> None:
+    """By default in that of the file, as every model of transformers."""
+    export_model(model(), tmp_path / "out", dtype=dtype)
+    register_auto()
+    other = torch.float32 if dtype == torch.bfloat16 else torch.bfloat16
+    for asked, expected in (({}, dtype), ({"dtype": other}, other)):
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", **asked)
+        assert {theirs.dtype, *(p.dtype for p in theirs.parameters())} == {expected}
+    assert torch.get_default_dtype() == torch.float32
 
 
 @torch.no_grad()

@@ -106,6 +106,11 @@ def test_names_of_classes_that_are_none(given: Any) -> None:
         label_names({"id2label": given})
 
 
+def test_names_of_classes_that_are_the_same() -> None:
+    with pytest.raises(CheckpointError, match="id2label: two classes are called 'bad'; expected different"):
+        label_names({"id2label": {"0": "bad", "1": "good", "2": "bad"}})
+
+
 def test_a_classifier_of_zoo(tmp_path: Path) -> None:
     """With the labels of its training; what transformers' head is not is refused, all at once."""
     ours = model(pool="last", bias=False)
@@ -152,6 +157,9 @@ def test_a_t5_of_zoo(tmp_path: Path) -> None:
     [
         ({"decoder_start_token_id": None}, "decoder_start_token_id: null; expected the id of the token"),
         ({"eos_token_id": [1, 2]}, r"eos_token_id: \[1, 2\]; expected the id of the token that ends a text"),
+        ({"decoder_start_token_id": -1}, "decoder_start_token_id: -1; expected"),
+        ({"feed_forward_proj": ["relu"]}, r"feed_forward_proj: \['relu'\]; expected"),
+        ({"classifier_dropout": "x"}, "classifier_dropout: 'x'; expected"),
         ({"id2label": {"0": "a"}}, "id2label: .*; expected names for the indices 0, 1"),
     ],
 )

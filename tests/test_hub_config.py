@@ -237,6 +237,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("neox", {"attention_bias": False}, "attention_bias: false; expected true"),
     ("neox", {"num_attention_heads": 5}, "hidden_size 32 is not divisible by num_attention_heads 5"),
     ("gemma2", {"hidden_activation": "silu"}, "hidden_activation: 'silu'; expected 'gelu_pytorch_tanh'"),
+    ("gemma2", {"sliding_window": math.nan}, "sliding_window: nan; expected null or a positive number"),
+    ("gemma2", {"num_hidden_layers": 10**30}, "num_hidden_layers: value 1" + "0" * 30 + "; expected at most"),
     ("gemma3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping: 50.0; expected null"),
     ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention: true; expected null"),
     (

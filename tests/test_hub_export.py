@@ -28,6 +28,15 @@ from zoo.train.run import train
 from zoo.utils.errors import CheckpointError, ZooError
 
 SIZES: dict[str, Any] = {"vocab_size": 61, "d_model": 32, "n_layers": 2, "n_heads": 4}
+GEMMA: dict[str, Any] = {
+    "mlp": "geglu",
+    "norms": "both",
+    "centred_norms": True,
+    "scaled_embedding": True,
+    "tied": True,
+    "init": "gpt2",
+}
+"""Without windows."""
 MODELS: dict[str, tuple[dict[str, Any], str]] = {
     "llama": ({"source": "gpt", "d_mlp": 48, "n_kv_heads": 2, "rope_base": 500.0}, "LlamaForCausalLM"),
     "wesar": ({"source": "gpt", "init": "he", "reparam": "wesar"}, "LlamaForCausalLM"),
@@ -36,6 +45,8 @@ MODELS: dict[str, tuple[dict[str, Any], str]] = {
         "LlamaForCausalLM",
     ),
     "linear": ({"source": "gpt", "rope_scaling": {"type": "linear", "factor": 2}}, "LlamaForCausalLM"),
+    "gemma2": ({"source": "gpt", **GEMMA}, "Gemma2ForCausalLM"),
+    "gemma3": ({"source": "gpt", **GEMMA, "qk_norm": True}, "Gemma3ForCausalLM"),
     "qwen2": ({"source": "gpt", "qkv_bias": True, "tied": True}, "Qwen2ForCausalLM"),
     "qwen3": ({"source": "gpt", "qk_norm": True, "d_head": 12}, "Qwen3ForCausalLM"),
     "gpt2": ({"source": "gpt2", "context": 32}, "GPT2LMHeadModel"),

@@ -88,7 +88,8 @@ class ZooNGPTForCausalLM(ZooNGPTPreTrainedModel, GenerationMixin):
     def __init__(self, config: ZooNGPTConfig) -> None:
         """Build the model; parameters that are not loaded are initialised as in the paper."""
         super().__init__(config)
-        self.model = config.zoo_config.build()
+        # transformers sets the default to the dtype of `from_pretrained`, and zoo builds in float32.
+        self.model = config.zoo_config.build().to(torch.get_default_dtype())
         self.post_init()  # type: ignore[no-untyped-call]  # transformers
 
     def forward(
@@ -142,10 +143,10 @@ class ZooNGPTForSequenceClassification(ZooNGPTPreTrainedModel):
     def __init__(self, config: ZooNGPTConfig) -> None:
         """Build the model; parameters that are not loaded are initialised as in the paper."""
         super().__init__(config)
-        self.model = config.zoo_config.build()
+        self.model = config.zoo_config.build().to(torch.get_default_dtype())
         self.model.remove_head()
         classes: Any = config.num_labels  # Any: an int, which its base class does not promise
-        self.score = config.zoo_config.classification_head(classes)
+        self.score = config.zoo_config.classification_head(classes).to(torch.get_default_dtype())
         self.post_init()  # type: ignore[no-untyped-call]  # transformers
 
     def forward(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pydantic import ValidationError
+
 from zoo.config.registry import MODELS
 from zoo.hub.family import Family, SequenceHead
 from zoo.hub.fields import ConfigField, RefusedError, ValueMap, one_of
@@ -111,7 +113,7 @@ def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> M
         config: content of config.json.
 
     Raises:
-        CheckpointError: The names of the classes, or the pooling of the head, cannot be expressed.
+        CheckpointError: The names of the classes, or a field of the head, cannot be expressed.
     """
     head = family.head
     assert head is not None  # `classifier_family` has checked it
@@ -130,7 +132,13 @@ def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> M
         fields["decoder_start_id"] = _token(config, DECODER_START, "the token that the decoder begins with")
         if END in config:
             text_end(config)
-    classifier: ModelConfig = MODELS["classifier"](trunk=trunk, **fields, **_parts(head))
+    try:
+        classifier: ModelConfig = MODELS["classifier"](trunk=trunk, **fields, **_parts(head))
+    except ValidationError as error:
+        names = {"dropout": DROPOUT, "decoder_start_id": DECODER_START}
+        problems = [(names.get(str(e["loc"][0]), str(e["loc"][0])), e) for e in error.errors()]
+        lines = [f"{name}: {one_of([e['input']])}; expected otherwise: {e['msg']}" for name, e in problems]
+        raise CheckpointError("\n".join(lines)) from error
     return classifier
 
 
@@ -184,7 +192,7 @@ def label_names(config: JsonObject) -> list[str]:
     """The names of the classes in a config.json, in the order of their indices; without them LABEL_0, ...
 
     Raises:
-        CheckpointError: ``id2label`` is no object with the keys 0, 1, ...
+        CheckpointError: ``id2label`` is no object with the keys 0, 1, ..., or two classes have one name.
     """
     given = config.get("id2label")
     if given is None:
@@ -193,7 +201,10 @@ def label_names(config: JsonObject) -> list[str]:
     indices = [str(i) for i in range(len(given))] if isinstance(given, dict) else []
     if not isinstance(given, dict) or sorted(given) != sorted(indices) or len(indices) < 2:
         raise CheckpointError(f"id2label: {str(given)[:60]}; expected names for the indices 0, 1, ...")
-    return [str(given[i]) for i in indices]
+    names = [str(given[i]) for i in indices]
+    if same := [name for name in names if names.count(name) > 1]:
+        raise CheckpointError(f"id2label: two classes are called '{same[0]}'; expected different names")
+    return names
 
 
 def numbered_labels(classes: int) -> list[str]:

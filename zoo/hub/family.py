@@ -139,6 +139,12 @@ class Family:
         Raises:
             CheckpointError: Fields cannot be expressed; the message has a line for each.
         """
+        for f in self.fields:
+            layers = config.get(f.hub_name) if f.layers else None
+            if isinstance(layers, int | float) and layers > MOST_LAYERS:  # `read` makes lists of all layers
+                raise CheckpointError(
+                    f"{place}: {f.hub_name}: value {layers}; expected at most {MOST_LAYERS}"
+                )
         config = self.read(config)
         problems = self._unknown(config)
         for fixed in self.fixed:
@@ -288,6 +294,8 @@ def _get(values: JsonObject, name: str) -> Value:
     return value
 
 
+MOST_LAYERS = 100_000
+"""Largest number of layers that is read: the lists of all layers are made before tensors are counted."""
 LONGEST_VALUE = 100
 """Largest number of characters of a value in a message, because lists can be long."""
 

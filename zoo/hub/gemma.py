@@ -41,6 +41,9 @@ RULES = (
 )
 
 
+NO_LAYERS_WINDOW = 4096
+"""The ``sliding_window`` of a model none of whose layers has a window: transformers' default."""
+
 LOCAL_ROPE = FixedField(f"rope_parameters.{SLIDING}", ({"rope_type": "default"}, {}), written=False)
 """RoPE in layers with a window, as `_read` takes it out: nothing but its base can be chosen."""
 
@@ -67,7 +70,9 @@ def _read_gemma3(config: JsonObject) -> JsonObject:
 
 
 def _write(config: JsonObject) -> JsonObject:
-    return write_windows(write_rope(config))
+    """Write RoPE and windows; transformers needs a size also where no layer has a window."""
+    config = write_windows(write_rope(config))
+    return config if config["sliding_window"] is not None else config | {"sliding_window": NO_LAYERS_WINDOW}
 
 
 def _write_gemma3(config: JsonObject) -> JsonObject:

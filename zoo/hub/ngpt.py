@@ -23,6 +23,7 @@ TENSORS = (
     "embedding.weight",
     *(f"blocks.{{i}}.attention.{x}.weight" for x in "qkvo"),
     "blocks.{i}.attention.qk.s_qk.scale",
+    "blocks.{i}.attention.output_gate.weight",
     *(f"blocks.{{i}}.mlp.{x}.weight" for x in ("u", "nu", "down")),
     *(f"blocks.{{i}}.mlp.{x}.scale" for x in ("s_u", "s_nu")),
     *(f"blocks.{{i}}.{x}_residual.alpha.scale" for x in ("attention", "mlp")),

@@ -29,9 +29,11 @@ def _read(config: JsonObject) -> JsonObject:
     """
     config = {"scale_decoder_outputs": config.get("tie_word_embeddings") is not False, **config}
     kind = config.get("feed_forward_proj", "relu")
-    repeated = {"dense_act_fn": ACTIVATIONS.get(kind), "is_gated_act": kind != "relu"}
+    if not isinstance(kind, str) or kind not in ACTIVATIONS:
+        return config  # it is refused later
+    repeated = {"dense_act_fn": ACTIVATIONS[kind], "is_gated_act": kind != "relu"}
     for name, expected in repeated.items():
-        if kind in ACTIVATIONS and config.get(name, expected) != expected:
+        if config.get(name, expected) != expected:
             config["feed_forward_proj"] = f"{kind} and {name}: {config[name]}"
     return config
 

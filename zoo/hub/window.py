@@ -89,7 +89,7 @@ def read_windows(config: JsonObject, types: Sequence[str]) -> JsonObject:
     """
     size, given = config.get("sliding_window"), config.get("layer_types")
     types = types if given is None else given
-    if size is None or not isinstance(types, list) or not types:
+    if not _is_size(size) or not isinstance(types, list) or not types:
         return config
     windows = [size if kind == SLIDING else None for kind in types]
     return config | {"sliding_window": shortest_cycle(windows)}

@@ -148,7 +148,7 @@ class HuggingFaceTokenizer(Tokenizer):
         with _survived(f"{self._place}: cannot encode a text"):
             encoded = self._tokenizer.encode("a", add_special_tokens=True)
         before = takewhile(lambda pair: pair[1] is None, zip(encoded.ids, encoded.sequence_ids, strict=True))
-        return [token for token, _ in before if token != self.eos_id]
+        return [token for token, _ in before]
 
     @property
     def max_length(self) -> int | None:
@@ -169,13 +169,16 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @property
     def named_special_tokens(self) -> dict[str, str]:
-        """The special tokens by their names in tokenizer_config.json, such as ``bos_token``."""
-        named = {}
-        for name in SPECIAL_TOKENS:
-            content = token_text(self._settings.get(name))
-            if content is not None:
-                named[name] = content
-        return named
+        """The special tokens by their names, such as ``bos_token``.
+
+        The names are those of tokenizer_config.json or, where it has none, of special_tokens_map.json.
+        """
+        others: JsonObject = {}
+        if SPECIAL_TOKENS_FILE in self._beside:
+            with _survived(f"{self._place}: {SPECIAL_TOKENS_FILE}: not a JSON object"):
+                others = dict(json.loads(self._beside[SPECIAL_TOKENS_FILE]))
+        texts = {name: token_text((others | self._settings).get(name)) for name in SPECIAL_TOKENS}
+        return {name: text for name, text in texts.items() if text is not None}
 
     @property
     def named_special_ids(self) -> dict[str, int]:
