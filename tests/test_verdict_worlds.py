@@ -26,7 +26,7 @@ from zoo.ablate.scale.runs import FinishedRun, RunTable, check_runs, parse_count
 from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.scale.tuned import halved, tuned_sizes
 from zoo.ablate.scale.tuning import Parabola, tuning_gap
-from zoo.ablate.scale.verdict import judge
+from zoo.ablate.scale.verdict import ScaleVerdict, judge
 from zoo.ablate.table import Column, Table
 from zoo.report.ladder import write_ladder
 from zoo.report.latex import tables_latex
@@ -213,22 +213,29 @@ def test_rates_too_close_together_have_no_parabola() -> None:
 
 
 def test_a_computed_rate_may_be_one_that_was_tried() -> None:
-    """Rates have three digits, so that a vertex may be the best point; the error of tuning is the same."""
-    found = []
-    for rate in (2e-3, 2.01e-3):
+    """Rates of a ladder have three digits, so that a vertex may be the best point of its grid.
+
+    The error of tuning is the same then. A table from elsewhere may be of the best points of grids.
+    """
+    tried = [
+        FinishedRun(name, 1e6, 8e6, 9, loss(1e6, 8e6) + 0.1 * k**2, 2e-3 * 2**k, tuning=True)
+        for name in ("a", "b")
+        for k in (-2, -1, 0, 1, 2)
+    ]
+
+    def judged(rate: float, by_parabola: bool) -> ScaleVerdict:
         runs = world([1.05], tau=0.02, seeds=6, sizes=[1e6], rate=rate, tuning=False)
-        tried = [
-            FinishedRun(name, 1e6, 8e6, 9, loss(1e6, 8e6) + 0.1 * k**2, 2e-3 * 2**k, tuning=True)
-            for name in ("a", "b")
-            for k in (-2, -1, 0, 1, 2)
-        ]
-        found.append(judge(RunTable((*runs, *tried)), "a")["b"])
-    one, other = (verdict.measured for verdict in found)
+        return judge(RunTable((*runs, *tried), by_parabola=by_parabola), "a")["b"]
+
+    one, other, elsewhere = (
+        judged(*case).measured for case in ((2e-3, True), (2.01e-3, True), (2e-3, False))
+    )
     assert all(side.interpolated for side in one.pairs[1e6].sides)
     assert one.gap == pytest.approx(other.gap, rel=1e-6)
-    assert found[0].word == found[1].word
-    (side, _), best = one.pairs[1e6].sides, {1e-3: 2.0, 2e-3: 1.0, 4e-3: 1.5}
-    assert not replace(side, tried=best).interpolated  # the vertex is elsewhere
+    assert not any(side.interpolated for side in elsewhere.pairs[1e6].sides)
+    assert one.gap is not None and elsewhere.gap is not None and elsewhere.gap > 2 * one.gap
+    (side, _), lost = one.pairs[1e6].sides, {1e-3: math.inf, 2e-3: 1.0, 4e-3: 1.5}
+    assert not replace(side, tried=lost).interpolated  # there is no parabola beside a run that diverged
 
 
 def test_seeds_of_the_tuning_may_be_those_of_the_comparison() -> None:

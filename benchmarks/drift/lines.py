@@ -12,8 +12,7 @@ from typing import get_type_hints
 from benchmarks.drift.cells import MIDDLE, Cell, Part, Side, configuration
 from benchmarks.harness import ROOT
 from zoo.ablate.lines import config_hash
-from zoo.ablate.rate_search import search
-from zoo.ablate.scale.tuning import rounded
+from zoo.ablate.rate_search import rounded, search
 
 RESULTS = ROOT / "docs/results/drift.csv"
 GRID = tuple(2.0**k for k in range(-2, 3))

@@ -68,6 +68,7 @@ class LadderSize:
 
     Attributes:
         params: number of parameters of the baseline's model, counted according to `Scale.parameters`.
+        per_step: number of training targets of a step of the baseline, whose multiples the budgets are.
         budgets: training tokens of the runs, ascending.
         seeds: the seeds of the comparison.
         sides: the variants, in the order of the sweep, then the copies of the baseline.
@@ -77,6 +78,7 @@ class LadderSize:
     """
 
     params: int
+    per_step: int
     budgets: tuple[int, ...]
     seeds: tuple[int, ...]
     sides: tuple[Side, ...]
@@ -95,13 +97,9 @@ class LadderSize:
         return self.shared_steps(side, tokens) * side.per_step / side.planted
 
     @property
-    def _of_baseline(self) -> Side:
-        return next(side for side in self.sides if side.params == self.params)
-
-    @property
     def shape(self) -> dict[str, int]:
         """The width, the depth and the heads of the baseline's model, as far as it has them."""
-        model = self._of_baseline.config.model
+        model = next(side for side in self.sides if side.params == self.params).config.model
         return {key: getattr(model, key) for key in SHAPE if hasattr(model, key)}
 
     @property
@@ -124,7 +122,7 @@ class LadderSize:
         """
         half = self.budgets[-1] // 2 if len(self.budgets) > 1 else self.budgets[-1]
         nearest = min(self.budgets, key=lambda budget: abs(budget - half))
-        return nearest if 2 * abs(nearest - half) <= self._of_baseline.per_step else half
+        return nearest if 2 * abs(nearest - half) <= self.per_step else half
 
 
 def build_ladder(
@@ -204,7 +202,8 @@ def single_size(
     sides = tuple(_side(variant, "all") for variant in variants)
     ours = next(side for side in sides if side.variant == baseline)
     steps = Job.of(ours.config).train.steps
-    return (LadderSize(ours.params, (steps * ours.per_step,), seeds, sides, tuple(variants)),)
+    budgets = (steps * ours.per_step,)
+    return (LadderSize(ours.params, ours.per_step, budgets, seeds, sides, tuple(variants)),)
 
 
 def copies(scale: Scale, baseline: str) -> dict[str, Kwargs]:
@@ -252,6 +251,7 @@ def _size(
     every = (*variants, *(replace(original, name=name) for name in copies(scale, baseline)))
     size = LadderSize(
         params,
+        ours.per_step,
         tuple(tokens),
         scale.seeds_of(index),
         tuple(sides),

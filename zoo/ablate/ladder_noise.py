@@ -87,7 +87,7 @@ def noise_of(sweep: Sweep, outcomes: dict[str, Outcome] | None = None) -> Noise:
     outcomes = {} if outcomes is None else outcomes
     planned = settled_plan(sweep, planner_of(sweep), outcomes).runs
     table = table_of(sweep, planned, outcomes)
-    sides = {name: tuned_sizes(table.of(name)) for name in table.variants}
+    sides = {name: tuned_sizes(table.of(name), (), table.by_parabola) for name in table.variants}
     if sweep.baseline not in sides:
         return Noise(None, None, len(table.runs))
     # Without another variant the baseline stands on both sides, which changes neither value.

@@ -188,6 +188,7 @@ def table_of(sweep: Sweep, runs: Iterable[PlannedRun], outcomes: Mapping[str, Ou
             if outcome.ended and not outcome.crashed
         ),
         loss=sweep.measure,
+        by_parabola=True,
     )
 
 

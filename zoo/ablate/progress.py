@@ -107,7 +107,7 @@ class LadderProgress:
             return {}
         scale = self.sweep.scale
         assert scale is not None  # a ladder
-        table = RunTable(runs, loss=self.sweep.measure)
+        table = RunTable(runs, loss=self.sweep.measure, by_parabola=True)
         return judge(table, self.sweep.baseline, margin=scale.margin, looks=self.looks)
 
 

@@ -15,13 +15,14 @@ from zoo.ablate.scale.tuning import (
     extension,
     ln_vertex,
     rate_line,
-    rounded,
 )
 
 FULL_GRIDS = FEWEST_ON_LINE
 """Number of smallest sizes that are tuned over the whole grid; larger ones are tuned over a bracket."""
 BRACKET = 3
 """Number of rates that are tried at a size where the grid is a bracket."""
+DIGITS = 3
+"""Number of significant digits of a computed rate."""
 
 
 @dataclass(frozen=True)
@@ -133,3 +134,8 @@ def chosen_rate(best_rates: Mapping[float, float], ln_params: float) -> float:
     line = rate_line(best_rates)
     ln_rate = best_rates[ln_params] if line is None else line[0] * ln_params + line[1]
     return rounded(math.exp(ln_rate))
+
+
+def rounded(rate: float) -> float:
+    """The rate rounded to `DIGITS` significant digits."""
+    return float(f"{rate:.{DIGITS}g}")

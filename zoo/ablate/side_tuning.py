@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from zoo.ablate.rate_search import RateSearch, around, bracket, chosen_rate, search
-from zoo.ablate.scale.tuning import rounded
+from zoo.ablate.rate_search import RateSearch, around, bracket, chosen_rate, rounded, search
 from zoo.ablate.tuning import ChosenPoint, Point, best_point, on_border, survivors
 
 Loss = Callable[[Point, int], float | None]

@@ -136,12 +136,16 @@ class RunTable:
         speeds: speeds that were measured side by side; None if there are none.
         left_out: runs that are no part of the comparison because of their rates, and are only named.
         loss: the loss of the runs, one of `zoo.utils.measures.LOSSES`.
+        by_parabola: whether the rates of the comparison were computed from parabolas through those that were
+            tried, as in ladders of zoo. Such a rate is rounded, and may be one that was tried. False: it is
+            not known, so that a rate that was tried counts as the best point of a grid.
     """
 
     runs: tuple[FinishedRun, ...]
     speeds: Speeds | None = None
     left_out: tuple[FinishedRun, ...] = ()
     loss: Measure = CROSS_ENTROPY
+    by_parabola: bool = False
 
     @property
     def variants(self) -> list[str]:
@@ -190,7 +194,8 @@ def read_runs(file: Path, cluster: str | None = None) -> RunTable:
         raise DataError(f"{file}: no rows; expected one per run")
     check_names(file, rows)
     check_runs(runs)
-    return RunTable(tuple(runs), loss=_only_loss(runs, [row for _, row in rows]))
+    of_ladder = "config" in names  # the lines of `zoo sweep`
+    return RunTable(tuple(runs), loss=_only_loss(runs, [row for _, row in rows]), by_parabola=of_ladder)
 
 
 def loss_of_row(row: Mapping[str, str]) -> Measure:

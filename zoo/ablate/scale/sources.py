@@ -156,7 +156,7 @@ def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
         )
         for run in ended
     ]
-    return RunTable(tuple(runs), read_speeds(folder), loss=measure)
+    return RunTable(tuple(runs), read_speeds(folder), loss=measure, by_parabola=True)
 
 
 def _require_one_tokenizer(runs: Sequence[RunMetrics], measure: Measure) -> None:

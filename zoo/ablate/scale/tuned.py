@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from zoo.ablate.scale.runs import AGAIN, FinishedRun, RunTable
-from zoo.ablate.scale.tuning import Parabola, at_border, equal_steps, fitted, rounded, vertex
+from zoo.ablate.scale.tuning import Parabola, at_border, equal_steps, fitted, vertex
 from zoo.utils.errors import DataError, did_you_mean
 
 TunedPoint = tuple[float | None, float | None]
@@ -50,6 +50,7 @@ class TunedSize:
             tuned.
         losses: the mean loss of every point that was tried.
         drawn: the range from which a random search drew the rates; None: it did not.
+        by_parabola: whether values were computed from parabolas wherever there is one, see `RunTable`.
     """
 
     compared: tuple[FinishedRun, ...]
@@ -63,6 +64,7 @@ class TunedSize:
     second_tried: Mapping[float, float] = field(default_factory=dict)
     losses: tuple[float, ...] = ()
     drawn: tuple[float, float] | None = None
+    by_parabola: bool = False
 
     @property
     def tuning_runs(self) -> int:
@@ -77,12 +79,13 @@ class TunedSize:
     @property
     def interpolated(self) -> bool:
         """Whether the chosen rate is a computed one, and not the best of those that were tried."""
-        return _is_computed(self.rate, self.tried, self.parabola)
+        return self.rate not in self.tried or (self.by_parabola and self.parabola is not None)
 
     @property
     def second_interpolated(self) -> bool:
         """Whether the chosen value of the second key is a computed one, and not the best that was tried."""
-        return _is_computed(self.second_key, self.second_tried, self.second_parabola)
+        known = self.by_parabola and self.second_parabola is not None
+        return self.second_key not in self.second_tried or known
 
     @property
     def parabola(self) -> Parabola | None:
@@ -106,16 +109,23 @@ class TunedSize:
         return fmean(value <= min(self.losses) + loss for value in self.losses)
 
 
-def tuned_sizes(runs: Sequence[FinishedRun], left_out: Sequence[FinishedRun] = ()) -> dict[float, TunedSize]:
+def tuned_sizes(
+    runs: Sequence[FinishedRun], left_out: Sequence[FinishedRun] = (), by_parabola: bool = False
+) -> dict[float, TunedSize]:
     """The runs of one variant by size, ascending.
 
     Args:
         runs: the runs of the variant.
         left_out: further runs of it that were left out before because of their rates, see `halved`.
+        by_parabola: that of the table, see `RunTable`.
     """
     sizes = {size: _tuned([run for run in runs if run.size == size]) for size in {run.size for run in runs}}
     return {
-        size: replace(side, dropped=(*side.dropped, *(run for run in left_out if run.size == size)))
+        size: replace(
+            side,
+            dropped=(*side.dropped, *(run for run in left_out if run.size == size)),
+            by_parabola=by_parabola,
+        )
         for size, side in sorted(sizes.items())
     }
 
@@ -148,11 +158,6 @@ def halved(table: RunTable, baseline: str) -> RunTable:
 
     dropped = divided(run for side in sizes for run in side.dropped)
     return replace(table, runs=divided(ours), speeds=None, left_out=dropped)
-
-
-def _is_computed(chosen: float | None, tried: Mapping[float, float], parabola: Parabola | None) -> bool:
-    """Whether a value was not tried, or is the vertex of a parabola, which rounded may be one that was."""
-    return chosen not in tried or (parabola is not None and rounded(math.exp(parabola.ln_rate)) == chosen)
 
 
 def _parabola(

@@ -27,9 +27,6 @@ WINDOW = math.log(4)
 FEWEST_FITTED = 5
 """Smallest number of random points that are fitted by a parabola (our choice)."""
 
-DIGITS = 3
-"""Number of significant digits of a computed rate."""
-
 GAPS = 3.0
 """Number of standard deviations of tuning alone that a difference at one size must exceed."""
 
@@ -88,11 +85,6 @@ def equal_steps(rates: tuple[float, ...]) -> float | None:
     if not factors or factors[0] <= 1 or any(abs(math.log(f / factors[0])) > 0.02 for f in factors):
         return None
     return factors[0]
-
-
-def rounded(rate: float) -> float:
-    """The rate rounded to `DIGITS` significant digits."""
-    return float(f"{rate:.{DIGITS}g}")
 
 
 def vertex(losses: Mapping[float, float]) -> Parabola:

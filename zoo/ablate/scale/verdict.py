@@ -141,7 +141,10 @@ def judge(
         raise DataError(f"margin {margin:g}: expected a factor above 1, for instance 1.05")
     if not 0 < alpha < 1:
         raise DataError(f"alpha {alpha:g}: expected a probability between 0 and 1, for instance 0.05")
-    sides = {name: tuned_sizes(table.of(name), table.left_out_of(name)) for name in table.variants}
+    sides = {
+        name: tuned_sizes(table.of(name), table.left_out_of(name), table.by_parabola)
+        for name in table.variants
+    }
     measurements = {name: measure(name, sides[baseline], sides[name]) for name in others}
     looks = looks or Looks()
     _check_looks(looks, measurements)
