@@ -429,6 +429,13 @@ NO_TYPE = """
 class Nameless(ScheduleConfig):
     rate: float = 1.0
 """
+BARE = """
+from zoo import LanguageModelConfig
+
+@MODELS.register
+class Bare(LanguageModelConfig):
+    type: Literal["bare"] = "bare"
+"""
 TAKEN = """
 @OPTIMIZERS.register
 class Again(AdamWConfig):
@@ -464,6 +471,7 @@ BAD: list[tuple[str | None, dict[str, Any], str]] = [
     ("import sys\n\nsys.exit(3)", {}, r"mine\.py:3: the plugin cannot be imported: SystemExit: 3"),
     (HEADER + TAKEN, {}, r"mine\.py:8: .*: optimizer Again: the name 'adamw' is taken by AdamWConfig \(.*adamw\.py:\d+\)"),
     (HEADER + NO_TYPE, {}, r"mine\.py:8: .*: optimizer Nameless has no name; expected a field `type: Literal"),
+    (HEADER + BARE, {}, r"mine\.py:10: .*: model Bare: no `default_init` and no `objectives`; expected the class attributes"),
     (SCHEDULE.replace("@SCHEDULES.register", ""), {}, r"Halved \(\S+mine\.py:9\): not registered; expected a decorator"),
     (None, {}, r"plugins: plugin \S+mine\.py: No such file or directory; did you mean '\S+mines\.py'"),
     (SCHEDULE, {"plugins": ["./"]}, r"plugins: plugin .*: not a regular file"),

@@ -126,13 +126,19 @@ class Kind:
         """Add a class under the default of its ``type`` field; usable as a decorator.
 
         Raises:
-            ConfigError: The class has no name, or one that is taken.
+            ConfigError: The class has no name, or one that is taken, or lacks a class attribute that its base
+                class declares.
         """
         field = cls.__pydantic_fields__.get("type")
         name = None if field is None else field.default
         if not isinstance(name, str):
             raise ConfigError(
                 f"{self.name} {cls.__name__} has no name; expected a field `type: Literal['name'] = 'name'`"
+            )
+        if missing := [f"`{name}`" for name in sorted(cls.__class_vars__) if not hasattr(cls, name)]:
+            raise ConfigError(
+                f"{self.name} {cls.__name__}: no {' and no '.join(missing)}; expected the class attributes "
+                "that the base class declares"
             )
         at_home = f"{cls.__module__}.".startswith(tuple(f"{home}." for home in self.homes))
         taken = self._choices if at_home else self.choices
