@@ -16,6 +16,7 @@ from zoo.init import FreezeRule, Registry, freeze
 from zoo.models import Model
 from zoo.nn.attention import Attention, causal_attention
 from zoo.nn.loss import capped, linear_cross_entropy
+from zoo.run.flops import model_flops
 from zoo.sampling import left_padded
 from zoo.spec import Role
 from zoo.train.distributed import World
@@ -294,6 +295,15 @@ def test_capped_scores_written_out(kind: str) -> None:
     wanted = torch.einsum("bnqk,bknh->bqnh", p, v)
     torch.testing.assert_close(attention.attend(*attention.project(x)), wanted)
     assert not torch.allclose(attention.attend(*attention.project(x)), attention_without_cap(attention, x))
+
+
+def test_operations_of_capped_scores_are_counted() -> None:
+    """On meta tensors, for which there is no autocast; a cap is elementwise and adds none."""
+    plain, capped = (
+        model_flops(build_model("gpt", **SIZES, attention=options, device="meta"), 6)
+        for options in ({}, {"score_cap": 0.3})
+    )
+    assert capped == plain
 
 
 def attention_without_cap(attention: Attention, x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
 
-from zoo.diagnose.history import MIN_ENTRIES, read_history
+from zoo.diagnose.history import MIN_ENTRIES, RunHistory, read_history
 from zoo.run.config import RunConfig, load_config
 from zoo.run.job import Job
 from zoo.train.diagnosis import WINDOW
@@ -162,15 +162,25 @@ def _read_ratios(run: Path, config: RunConfig) -> RatioMeasurement:
             f"metrics.jsonl (train.diagnose_every), and variables of {MIN_ENTRIES} entries or more"
         )
     ordered = sorted(lowest.values())
+    variable = min(lowest, key=lowest.__getitem__)
     quartile, median, _ = quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
     return RatioMeasurement(
         Job.of(config).optimizer.lr,
         ordered[0],
-        min(lowest, key=lowest.__getitem__),
+        variable,
         quartile,
         median,
-        next(floor for floor in reversed(history.floor[1]) if floor is not None),
+        _floor_at(history, variable, ordered[0]),
     )
+
+
+def _floor_at(history: RunHistory, variable: str, ratio: float) -> float:
+    """The floor of the measurement with a ratio: another one may be of more or fewer gradients."""
+    steps, values = history.ratios[variable]
+    floors = dict(zip(*history.floor, strict=True))
+    floor = next(floors[step] for step, value in zip(steps, values, strict=True) if value == ratio)
+    assert floor is not None  # a measurement with ratios has one
+    return floor
 
 
 def _require_amos(config: RunConfig) -> None:
