@@ -11,7 +11,7 @@ from zoo.ablate.ladder_plan import table_of
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.scale.measure import paired
 from zoo.ablate.scale.simulate import KAPPA, TAU
-from zoo.ablate.scale.tuned import tuned_sizes
+from zoo.ablate.scale.tuned import sides_of
 from zoo.ablate.scale.tuning import Parabola, random_gap, tuning_gap
 from zoo.ablate.sweep import Sweep
 
@@ -87,7 +87,7 @@ def noise_of(sweep: Sweep, outcomes: dict[str, Outcome] | None = None) -> Noise:
     outcomes = {} if outcomes is None else outcomes
     planned = settled_plan(sweep, planner_of(sweep), outcomes).runs
     table = table_of(sweep, planned, outcomes)
-    sides = {name: tuned_sizes(table.of(name), (), table.by_parabola) for name in table.variants}
+    sides = sides_of(table)
     if sweep.baseline not in sides:
         return Noise(None, None, len(table.runs))
     # Without another variant the baseline stands on both sides, which changes neither value.

@@ -41,8 +41,8 @@ RULES = (
 )
 
 
-NO_LAYERS_WINDOW = 4096
-"""The ``sliding_window`` of a model none of whose layers has a window: transformers' default."""
+WINDOW = 4096
+"""transformers' default of ``sliding_window``, which it needs also where no layer has a window."""
 
 LOCAL_ROPE = FixedField(f"rope_parameters.{SLIDING}", ({"rope_type": "default"}, {}), written=False)
 """RoPE in layers with a window, as `_read` takes it out: nothing but its base can be chosen."""
@@ -50,7 +50,7 @@ LOCAL_ROPE = FixedField(f"rope_parameters.{SLIDING}", ({"rope_type": "default"},
 
 def _read(config: JsonObject, every: int) -> JsonObject:
     """Read the windows of all layers but each `every`-th; in Gemma 3 they have their own base of RoPE."""
-    config = {"sliding_window": 4096, **config}
+    config = {"sliding_window": WINDOW, **config}
     rope = config.get("rope_parameters")
     if isinstance(rope, dict) and isinstance(local := rope.get(SLIDING), dict):
         config["rope_local_base_freq"] = local.get("rope_theta", config.get("rope_local_base_freq", 10000.0))
@@ -70,9 +70,9 @@ def _read_gemma3(config: JsonObject) -> JsonObject:
 
 
 def _write(config: JsonObject) -> JsonObject:
-    """Write RoPE and windows; transformers needs a size also where no layer has a window."""
+    """Write RoPE and windows, with a size in any case."""
     config = write_windows(write_rope(config))
-    return config if config["sliding_window"] is not None else config | {"sliding_window": NO_LAYERS_WINDOW}
+    return config if config["sliding_window"] is not None else config | {"sliding_window": WINDOW}
 
 
 def _write_gemma3(config: JsonObject) -> JsonObject:

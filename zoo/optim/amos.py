@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import torch
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT, StateDict
 
 from zoo.config.registry import OPTIMIZERS
@@ -279,8 +278,8 @@ class Amos(ZooOptimizer):
             due[Step(correction=correction, momentum=group["momentum"] or None, **options)].append(variable)
         return list(due.items())
 
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore a `state_dict`.
+    def accepted(self, state_dict: StateDict) -> StateDict:
+        """The `state_dict` with complete groups.
 
         eta and the shared dimensions are properties of the model: those of a checkpoint have to be the same.
 
@@ -288,15 +287,7 @@ class Amos(ZooOptimizer):
             CheckpointError: The groups or the slots are not those of this optimizer, or a value is out of
                 range. The optimizer is unchanged then.
         """
-
-        def checked(_: Optimizer, of_hooks: StateDict) -> StateDict:
-            return {**of_hooks, "param_groups": self._checked_groups(of_hooks)}
-
-        handle = self.register_load_state_dict_pre_hook(checked)
-        try:
-            super().load_state_dict(state_dict)
-        finally:
-            handle.remove()
+        return {**state_dict, "param_groups": self._checked_groups(state_dict)}
 
     def _checked_groups(self, state_dict: StateDict) -> list[ParamGroup]:
         """Return the groups of a `state_dict`, with the eta and the dimensions of the model."""

@@ -105,12 +105,14 @@ class ForeignOptimizerConfig(OptimizerConfig):
                 elementwise.
         """
         decay: float | None = getattr(self, "weight_decay", None)
-        field = type(self).model_fields.get("weight_decay")
+        has_decay = "weight_decay" in type(self).model_fields
 
         def options(entry: Entry) -> dict[str, float]:
-            if decay is None:  # one that is not given is the class's own
-                return {} if field is None or entry.decays else {"weight_decay": 0.0}
-            return {"weight_decay": decay if entry.decays else 0.0}
+            if has_decay and not entry.decays:
+                return {"weight_decay": 0.0}
+            return (
+                {} if decay is None else {"weight_decay": decay}
+            )  # one that is not given is the class's own
 
         settings = self
         try:

@@ -93,13 +93,18 @@ class SteppingOptimizer(Optimizer):
         """This rank's rows of a slot of each parameter."""
         return [local(self.state[parameter][slot]) for parameter in parameters]
 
+    def accepted(self, state_dict: StateDict) -> StateDict:
+        """The `state_dict` to load, as hooks have left it; a subclass may check it and complete it."""
+        return state_dict
+
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore a `state_dict`; slots keep their precision, whatever the dtype of the parameters is."""
         loaded = state_dict
 
-        def keep(_: Optimizer, of_hooks: StateDict) -> None:
+        def keep(_: Optimizer, of_hooks: StateDict) -> StateDict:
             nonlocal loaded
-            loaded = of_hooks
+            loaded = self.accepted(of_hooks)
+            return loaded
 
         handle = self.register_load_state_dict_pre_hook(keep)  # behind all others, which may replace it
         try:

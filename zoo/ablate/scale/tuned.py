@@ -130,6 +130,14 @@ def tuned_sizes(
     }
 
 
+def sides_of(table: RunTable) -> dict[str, dict[float, TunedSize]]:
+    """The runs of every variant of a table, by size."""
+    return {
+        name: tuned_sizes(table.of(name), table.left_out_of(name), table.by_parabola)
+        for name in table.variants
+    }
+
+
 def halved(table: RunTable, baseline: str) -> RunTable:
     """Prepare a comparison of the baseline with itself: every other seed becomes a variant.
 

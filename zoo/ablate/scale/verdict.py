@@ -19,7 +19,7 @@ from zoo.ablate.scale.measure import VariantMeasurement, add_costs, measure
 from zoo.ablate.scale.robust import with_less_weight_on_outliers
 from zoo.ablate.scale.runs import AGAIN, RunTable
 from zoo.ablate.scale.speedup import SizeSpeedup, exp
-from zoo.ablate.scale.tuned import tuned_sizes
+from zoo.ablate.scale.tuned import sides_of
 from zoo.ablate.scale.tuning import GAPS
 from zoo.ablate.scale.word import Answer, Error, Word, too_early, word_all
 from zoo.utils.errors import DataError, did_you_mean
@@ -141,10 +141,7 @@ def judge(
         raise DataError(f"margin {margin:g}: expected a factor above 1, for instance 1.05")
     if not 0 < alpha < 1:
         raise DataError(f"alpha {alpha:g}: expected a probability between 0 and 1, for instance 0.05")
-    sides = {
-        name: tuned_sizes(table.of(name), table.left_out_of(name), table.by_parabola)
-        for name in table.variants
-    }
+    sides = sides_of(table)
     measurements = {name: measure(name, sides[baseline], sides[name]) for name in others}
     looks = looks or Looks()
     _check_looks(looks, measurements)
