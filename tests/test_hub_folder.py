@@ -131,6 +131,11 @@ def lying_sizes(folder: Path) -> None:
 
 
 def lying_layers(folder: Path) -> None:
+    """As many as zoo reads, and more than there are tensors."""
+    change_json(folder / CONFIG, lambda c: c.update(num_hidden_layers=10**5))
+
+
+def endless_layers(folder: Path) -> None:
     """So many that declaring them would never end."""
     change_json(folder / CONFIG, lambda c: c.update(num_hidden_layers=10**12))
 
@@ -162,7 +167,8 @@ DAMAGED = [
         lying_sizes,
         "model.embed_tokens.weight is F32 [61, 32], expected F32 or BF16 or F16 [1000000000, 32], lm_h",
     ),
-    (lying_layers, "num_hidden_layers is 1000000000000, but there are 21 tensors"),
+    (lying_layers, "num_hidden_layers is 100000, but there are 21 tensors"),
+    (endless_layers, "config.json: num_hidden_layers: value 1000000000000; expected at most 100000"),
     (integers, "lm_head.weight is I8 [61, 32], expected F32 or BF16 or F16 [61, 32]"),
     (wide_floats, "lm_head.weight is F64 [61, 32], expected F32 or BF16 or F16 [61, 32]"),
     (two_spellings, "model.norm.weight is there twice, once as"),
