@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
+from zoo import build_model
 from zoo.checkpoint.recipe import Recipe, assemble
 from zoo.config.registry import INITS
 from zoo.init import Registry
@@ -50,6 +53,32 @@ def test_a_layer_more_moves_no_other_weight() -> None:
         torch.testing.assert_close(three[name] * scaled, tensor)
         if tensor.std() > 0:
             assert not torch.equal(other[name], tensor)
+
+
+@pytest.mark.parametrize("init", ["he", "small"])
+@torch.no_grad()
+def test_tables_that_are_heads_have_their_own_scale_of_lookups(init: str) -> None:
+    """The WeSaR schemes scale looked-up vectors to what their model declares."""
+    d, tokens = 256, torch.arange(512)
+    sizes: dict[str, Any] = {"vocab_size": 512, "d_model": d, "init": init, "tied": True, "seed": 0}
+    lstm: Any = build_model("lstm", d_memory=256, **sizes)
+    assert lstm.embedding(tokens).std().item() == pytest.approx(d**-0.25, rel=0.02)
+    gpt2: Any = build_model("gpt2", n_layers=1, n_heads=4, context=512, **sizes)
+    for table in (gpt2.embedding, gpt2.position):
+        assert table(tokens).std().item() == pytest.approx(1.0, rel=0.02)
+    for scaled in (False, True):
+        gpt: Any = build_model("gpt", n_layers=1, n_heads=4, scaled_embedding=scaled, **sizes)
+        assert gpt.embed(tokens, None).std().item() == pytest.approx(1.0, rel=0.02)
+
+
+@pytest.mark.parametrize(("model", "read_std"), [("t5", 256**-0.5), ("lstm", 256**-0.25), ("gpt", 1.0)])
+@torch.no_grad()
+def test_he_gives_a_tied_head_the_gain_of_its_declaration(model: str, read_std: float) -> None:
+    """Its logits have a standard deviation of 1 for inputs of the declared one."""
+    layers: dict[str, Any] = {} if model == "lstm" else {"n_layers": 1, "n_heads": 4}
+    built: Any = build_model(model, vocab_size=512, d_model=256, tied=True, init="he", seed=0, **layers)
+    logits = torch.randn(512, 256) * read_std @ built.embedding.weight.T
+    assert logits.std().item() == pytest.approx(1.0, rel=0.02)
 
 
 def test_spheres_start_in_order() -> None:

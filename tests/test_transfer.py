@@ -265,6 +265,8 @@ def test_scaled_embeddings_start_and_move_alike_at_every_width(tied: bool, init:
         logits = model.lm_head(torch.ones(1, 1, width)).std().item() * (width / 32) ** 0.5
         found.append((before.std().item(), moved, logits))
     assert found[1][:2] == pytest.approx(found[0][:2], rel=0.05)
+    if init == "he":  # which scales the vectors, so that the stream starts with 1
+        assert found[1][0] == pytest.approx(1.0, rel=0.02)
     if tied:  # of inputs without alignment, times 1/m; the sum has sqrt(m) times the standard deviation
         assert found[1][2] == pytest.approx(found[0][2], rel=0.1)
 

@@ -54,6 +54,7 @@ class WidthPowers:
     Attributes:
         input_std: the power of `ParamSpec.input_std`.
         output_std: the power of `ParamSpec.output_std`.
+        lookup_std: the power of `ParamSpec.lookup_std`.
         lookups: the power of the constant that a model multiplies the vectors of a table by.
         logits: the power of the constant that a model multiplies the input of the head by, if the head is the
             table.
@@ -61,6 +62,7 @@ class WidthPowers:
 
     input_std: float = 0.0
     output_std: float = 0.0
+    lookup_std: float = 0.0
     lookups: float = 0.0
     logits: float = 0.0
 
@@ -80,6 +82,8 @@ class ParamSpec:
             a language model head would sum over.
         input_std: standard deviation of the layer's input (Amos, Table 1).
         output_std: standard deviation that the layer's output should have.
+        lookup_std: standard deviation that the entries of the vectors of an embedding should have where they
+            are looked up and the scheme scales them (WeSaR, Table 1); None: it is `output_std`.
         residual_branches: 2N if the parameter ends a residual branch of a model with N layers of two
             branches each, otherwise 1.
         tied: whether the parameter is an embedding that also serves as the language model head; `input_std`
@@ -115,6 +119,7 @@ class ParamSpec:
     fan_in: tuple[str, ...] = ()
     input_std: float = 1.0
     output_std: float = 1.0
+    lookup_std: float | None = None
     residual_branches: int = 1
     tied: bool = False
     start: float | None = None

@@ -58,10 +58,14 @@ class ScaledEmbeddings(Init):
     )
 
     def lookup_scale(self, spec: ParamSpec) -> float:
-        """Return 1/sigma_e (WeSaR, Table 1), and 1 for vectors that are on a sphere or normalised next."""
+        """Return 1/sigma_e (WeSaR, Table 1), and 1 for vectors that are on a sphere or normalised next.
+
+        The 1 above sigma_e is the standard deviation that the model declares for the looked-up vectors.
+        """
         scalable = spec.sphere is None and not spec.normalised
         if spec.role is Role.EMBEDDING and self.embedding_scaling and scalable:
-            return spec.output_std / self.matrix_std(spec)
+            wanted = spec.output_std if spec.lookup_std is None else spec.lookup_std
+            return wanted / self.matrix_std(spec)
         return 1.0
 
     def folded(self, tied: bool) -> Self:
@@ -76,8 +80,12 @@ class He(ScaledEmbeddings):
     type: Literal["he"] = "he"
 
     def matrix_std(self, spec: ParamSpec) -> float:
-        """Return gain / sqrt(fan_in); the gain is output_std / input_std, sqrt(2) after an activation."""
-        gain = 1.0 if spec.role is Role.EMBEDDING else spec.output_std / spec.input_std
+        """Return gain / sqrt(fan_in); the gain is output_std / input_std, sqrt(2) after an activation.
+
+        The gain of a table that is no head is 1.
+        """
+        is_kernel = spec.role is not Role.EMBEDDING or spec.tied
+        gain = spec.output_std / spec.input_std if is_kernel else 1.0
         return gain / math.sqrt(spec.fan_in_size * spec.residual_branches)
 
 

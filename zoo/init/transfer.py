@@ -256,6 +256,7 @@ class Transferred(Init):
             residual_branches=branches,
             input_std=spec.input_std / self.ratios.grown(spec.powers.input_std),
             output_std=spec.output_std / self.ratios.grown(spec.powers.output_std),
+            lookup_std=spec.lookup_std and spec.lookup_std / self.ratios.grown(spec.powers.lookup_std),
         )
 
 

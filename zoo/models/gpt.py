@@ -69,16 +69,16 @@ class GPTConfig(RotaryDecoderConfig):
         return CentredRMSNorm if self.centred_norms else RMSNorm
 
     @property
-    def embedding_std(self) -> float:
-        """The standard deviation of the table's entries, or of the logits if it is tied."""
-        return self.d_model**-0.5 if self.scaled_embedding and not self.tied else 1.0
+    def lookup_std(self) -> float:
+        """The standard deviation of looked-up vectors, which `scaled_embedding` multiplies by sqrt(d)."""
+        return self.d_model**-0.5 if self.scaled_embedding else 1.0
 
     @property
     def embedding_powers(self) -> WidthPowers:
-        """How `embedding_std` and the factor of `scaled_embedding` depend on the width."""
+        """How `lookup_std` and the factor of `scaled_embedding` depend on the width."""
         if not self.scaled_embedding:
             return NO_POWERS
-        return WidthPowers(output_std=0.0 if self.tied else -0.5, lookups=0.5)
+        return WidthPowers(output_std=0.0 if self.tied else -0.5, lookup_std=-0.5, lookups=0.5)
 
     def build(self) -> GPT:
         """The model, uninitialised."""
@@ -122,7 +122,8 @@ class GPT(RotaryDecoder):
         self.embedding = Embedding(
             ("vocab", c.vocab_size),
             c.d_model,
-            output_std=c.embedding_std,
+            output_std=1.0 if c.tied else c.lookup_std,
+            lookup_std=c.lookup_std,
             tied=c.tied,
             powers=c.embedding_powers,
         )

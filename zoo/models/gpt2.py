@@ -72,11 +72,13 @@ class GPT2(Decoder):
     def __init__(self, c: GPT2Config) -> None:
         super().__init__()
         self.config: GPT2Config = c
-        # A tied table has the range of the head, and the position vectors added to it match.
+        # A tied table has the range of the head, and the position vectors added to it match. A scheme that
+        # scales the vectors of both gives both a standard deviation of 1.
         std = c.d_model**-0.5 if c.tied else 1.0
         self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, tied=c.tied)
         powers = WidthPowers(output_std=-0.5 if c.tied else 0.0)
-        self.position = Embedding(("positions", c.context), c.d_model, output_std=std, powers=powers)
+        positions = ("positions", c.context)
+        self.position = Embedding(positions, c.d_model, output_std=std, lookup_std=1.0, powers=powers)
         self.blocks = nn.ModuleList(Block(c, i) for i in range(c.n_layers))
         self.norm = LayerNorm(("embed", c.d_model), c.norm_eps)
         self.read_out = LMHead(self.embedding, tied=c.tied, soft_cap=c.soft_cap)

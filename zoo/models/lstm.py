@@ -141,8 +141,9 @@ class LSTMModel(LanguageModel):
             c.d_model,
             input_std=c.std,
             output_std=1.0 if c.tied else c.std,
+            lookup_std=c.std,
             tied=c.tied,
-            powers=WidthPowers(input_std=STD_POWER, output_std=0.0 if c.tied else STD_POWER),
+            powers=WidthPowers(STD_POWER, output_std=0.0 if c.tied else STD_POWER, lookup_std=STD_POWER),
         )
         self.lstm = LSTM(
             c.d_model,

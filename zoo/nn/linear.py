@@ -154,6 +154,7 @@ class Embedding(Matrix):
         *,
         input_std: float = 1.0,
         output_std: float = 1.0,
+        lookup_std: float | None = None,
         tied: bool = False,
         sphere: str | None = None,
         normalised: bool = False,
@@ -167,6 +168,8 @@ class Embedding(Matrix):
             width: size of a vector; its axis is called "embed".
             input_std: standard deviation of the hidden states that a tied table is multiplied by.
             output_std: standard deviation of the vectors' entries; of the logits if the table is tied.
+            lookup_std: standard deviation of the entries of looked-up vectors under a scheme that scales
+                them; None: it is `output_std`.
             tied: whether the language model head multiplies by the table.
             sphere: "embed" if the vectors have unit norm.
             normalised: whether the vectors that are looked up are normalised next.
@@ -184,6 +187,7 @@ class Embedding(Matrix):
                 fan_in=("embed",),
                 input_std=input_std,
                 output_std=output_std,
+                lookup_std=lookup_std,
                 tied=tied,
                 sphere=sphere,
                 normalised=normalised,
