@@ -181,7 +181,8 @@ def test_floating_point_operations(position: str) -> None:
         per_layer += 4 * distances * d
     if position == "relative":  # 255 rows met by every query, and mapped twice for each sequence's tokens
         per_layer += 4 * 255 * d + 2 * 2 * 255 * d * d // time
-    assert explain(config).totals.forward_flops == layers * per_layer + 2 * d * (d + vocab)
+    head = 2 * d * (d + vocab) * 5 // time  # only for the 15 % of the tokens that are predicted
+    assert explain(config).totals.forward_flops == layers * per_layer + head
 
 
 def reference(model: BERT, tokens: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from zoo import build_model, build_optimizer
 from zoo.ablate.run_metrics import read_run_metrics
 from zoo.ablate.step_cost import step_cost
 from zoo.checkpoint.recipe import declare
+from zoo.data.dataset import BatchSpec
 from zoo.run.config import RunConfig, load_config
 from zoo.run.explanation import explain
 from zoo.run.factory import recipe_of
-from zoo.run.flops import model_flops, update_flops
+from zoo.run.flops import model_flops, run_flops, update_flops
 from zoo.run.job import Job
 from zoo.train.run import train
 
@@ -104,8 +106,54 @@ def test_those_of_a_run(tmp_path: Path) -> None:
         update = update_flops(model, Job.of(config).optimizer) / (1 + i)
         total = read_run_metrics(train(config).folder).training.total
         assert total["flops"] == 4 * (2 * 16 * training + update)
-        forward = model_flops(model, 16).forward
+        forward = model_flops(model, model.example(1, 16)).forward
         evaluations = (Job.of(config).train.eval_batches or 0) / Job.of(config).train.eval_every
-        assert step_cost(config) == (32, 32 * (training + forward * evaluations) + update)
+        assert step_cost(config) == (32, 32 * training + update + 2 * forward * evaluations)
         found.append(training)
     assert found[1] < found[0]
+
+
+OF_OBJECTIVES = {
+    "span-corruption": (
+        "model={type: t5, vocab_size: 265, d_model: 16, n_layers: 2, n_heads: 2, d_mlp: 32}",
+        "data.objective={type: span-corruption, sentinels: 8}",
+    ),
+    "mlm": (
+        "model={type: bert, vocab_size: 257, d_model: 16, n_layers: 2, n_heads: 2, position: rope}",
+        "data.objective=mlm",
+    ),
+}
+
+
+@pytest.mark.parametrize("objective", OF_OBJECTIVES)
+def test_those_of_a_run_are_those_of_its_batches(tmp_path: Path, objective: str) -> None:
+    """A run counts the tokens that it reads, also where the targets are fewer."""
+    config = tiny(tmp_path, *OF_OBJECTIVES[objective], "data.context=32", "schedule.warmup=1", steps=2)
+    job = Job.of(config)
+    batch = job.data.prepare(job.model).train_batch(BatchSpec(0, 0, 4))
+    forward, counted = model_flops(declare(recipe_of(config)), batch)
+    assert run_flops(config).example.forward * 4 == forward
+    total = read_run_metrics(train(config).folder).training.total
+    assert total["flops"] == 2 * counted
+    assert total["tokens"] == 2 * step_cost(config).units == 2 * 4 * 32
+    assert explain(config).totals.training_flops == counted // (4 * 32)
+
+
+def test_those_of_conversations_are_of_whole_rows(tmp_path: Path) -> None:
+    """The operations are those of all tokens of a row, whether the run counts tokens or examples."""
+    lines = [{"prompt": f"Say {i}.", "completion": str(i)} for i in range(8)]
+    path = tmp_path / "train.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    text = run_flops(tiny(tmp_path, "schedule.warmup=1"))
+    data = f"type: instructions, train: {path}, context: 16"
+    for packing, units in (("false", (4, "examples")), ("true", (64, "tokens"))):
+        config = tiny(
+            tmp_path,
+            f"data={{{data}, packing: {packing}}}",
+            f"name=packing-{packing}",
+            "schedule.warmup=1",
+            steps=2,
+        )
+        assert run_flops(config) == text
+        assert (step_cost(config).units, Job.of(config).data.units.noun) == units
+        assert read_run_metrics(train(config).folder).training.total["flops"] == 2 * text.step

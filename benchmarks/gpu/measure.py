@@ -58,7 +58,8 @@ def _training(cell: Training, device: torch.device, size: Size) -> dict[str, Any
 
     first, seconds = timed(step, device, size.steps)
     per_second = work.batch * context / statistics.median(seconds)
-    operations = model_flops(shape(cell.model, size), context).training
+    model = shape(cell.model, size)
+    operations = model_flops(model, model.example(1, context)).training // context
     peak = flops_of(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     return {
         "parameters": sum(p.numel() for p in trainee.model.parameters()),

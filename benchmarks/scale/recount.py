@@ -20,7 +20,6 @@ def recount(sweep: Sweep) -> int:
         side = sides.get((run.variant, int(run.size)))
         if side is None or not line.row["flops"]:
             return {}
-        flops = run_flops(side.config)
-        return {"flops": repr(flops.training * run.tokens + flops.update * run.tokens / side.per_step)}
+        return {"flops": repr(run_flops(side.config).step * (run.tokens / side.per_step))}
 
     return 0 if sweep.lines is None else sweep.lines.correct(counted)

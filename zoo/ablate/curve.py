@@ -24,7 +24,7 @@ class Curve:
         steps: the number of optimizer steps before the value was measured.
         tokens: the training targets of these steps: tokens of text, or images.
         flops: the floating point operations of these steps, those of the optimizer included, see
-            `zoo.run.flops.model_flops` and `update_flops` there.
+            `zoo.run.flops.run_flops`.
         seconds: the time of these steps; evaluations and checkpoints are not counted.
         values: the values of the measure, for instance the loss in nats per target.
     """
@@ -65,17 +65,16 @@ class Curve:
         return {cost: float(low + share * (high - low)) for cost, (low, high) in ends.items()}
 
 
-def read_curve(records: Sequence[Record], train: Sequence[Record], flops: int, update: float) -> Curve:
+def read_curve(records: Sequence[Record], train: Sequence[Record], flops: float) -> Curve:
     """A curve from lines of metrics.jsonl.
 
     Args:
         records: the lines with the losses, in order; the values are their cross entropies.
         train: the lines of kind "train", which have the training speed.
-        flops: operations per target of the forward and the backward pass.
-        update: operations of the optimizer per step.
+        flops: operations of a training step.
     """
     steps, tokens, loss = (_column(records, key) for key in ("step", "tokens", "cross_entropy"))
-    return Curve(steps, tokens, flops * tokens + update * steps, _seconds(steps, train), loss)
+    return Curve(steps, tokens, flops * steps, _seconds(steps, train), loss)
 
 
 def _seconds(steps: Numbers, train: Sequence[Record]) -> Numbers:

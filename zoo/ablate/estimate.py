@@ -84,7 +84,7 @@ def estimate(sweep: Sweep, probe: SpeedProbe) -> Group:
         stage: [_cost(sweep, variant, seeds, planned, outcomes) for variant in sweep.variants]
         for stage, seeds in stages(sweep).items()
     }
-    unit = Job.of(sweep.variants[0].configs[0]).data.unit
+    unit = Job.of(sweep.variants[0].configs[0]).data.units.noun
     numbers = ("runs", "steps", unit, "FLOPs", "left", "time left")
     rows = [
         [variant.name, *cost.cells(flops_per_second)]
@@ -114,12 +114,12 @@ def _cost(
     outcomes: Mapping[str, Outcome],
 ) -> VariantCost:
     runs, steps = of_variant(variant, sweep.tune, seeds)
-    targets, flops = step_cost(variant.configs[0])
+    units, flops = step_cost(variant.configs[0])
     # Steps that a run has made beyond the needed ones do not count.
     done = sum(
         min(outcomes.get(r.id, NOT_STARTED).step, r.until) for r in planned if r.variant == variant.name
     )
-    return VariantCost(runs, steps, steps * targets, steps * flops, max(0, steps - done) * flops)
+    return VariantCost(runs, steps, steps * units, steps * flops, max(0, steps - done) * flops)
 
 
 def _speed(

@@ -35,7 +35,7 @@ class Side:
         variant: name of the variant.
         config: the configuration, complete except for seed, name, steps and the tuned values.
         points: the points of the grid or of the random search; one empty point if nothing is tuned.
-        per_step: number of training targets of a step.
+        per_step: number of tokens of a step, or of other units of the data.
         params: number of parameters of the model, counted according to `Scale.parameters`.
         first_seed: a number that is added to every seed.
         planted: number of tokens of training for each token that the runs report.
@@ -68,7 +68,7 @@ class LadderSize:
 
     Attributes:
         params: number of parameters of the baseline's model, counted according to `Scale.parameters`.
-        per_step: number of training targets of a step of the baseline, whose multiples the budgets are.
+        per_step: number of tokens, or of other units, of a step of the baseline; budgets are its multiples.
         budgets: training tokens of the runs, ascending.
         seeds: the seeds of the comparison.
         sides: the variants, in the order of the sweep, then the copies of the baseline.
@@ -305,7 +305,6 @@ def _not_of_a_trunk(size: LadderSize) -> Iterator[str]:
 
 def _side(variant: SweepVariant, count: Literal["all", "non_embedding"]) -> Side:
     job = Job.of(variant.configs[0])
-    model = declared_once(job.config)
-    *_, targets = model.example(1, job.data.length)
-    per_step = job.train.batch_size * int(targets.numel())
-    return Side(variant.name, job.config, variant.points, per_step, parameters(model, count))
+    per_step = job.train.batch_size * job.data.units.number
+    count_of = parameters(declared_once(job.config), count)
+    return Side(variant.name, job.config, variant.points, per_step, count_of)

@@ -145,7 +145,7 @@ def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> R
         [record for record in records if record["kind"] == kind]
         for kind in ("train", "validation", "size", "spike")
     )
-    flops = run_flops(config)
+    flops = run_flops(config).step
     size = sizes[0] if sizes else {}
     speeds = [record["timing"]["tokens_per_second"] for record in train]
     speed = float(np.median(speeds[1:] or speeds)) if speeds else None
@@ -155,8 +155,8 @@ def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> R
     return RunMetrics(
         folder=run,
         config=config,
-        validation=read_curve(validation, train, flops.training, flops.update),
-        training=read_curve(train, train, flops.training, flops.update),
+        validation=read_curve(validation, train, flops),
+        training=read_curve(train, train, flops),
         step_seconds=train[0]["tokens"] / train[0]["step"] / speed if speed else None,
         tokens_per_second=speed,
         peak_memory=max((m for m in memory if m is not None), default=None),

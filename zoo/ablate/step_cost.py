@@ -10,22 +10,22 @@ from zoo.run.job import Job
 
 
 class StepCost(NamedTuple):
-    """The cost of a training step, in targets and in floating point operations.
+    """The cost of a training step, in units of the data and in floating point operations.
 
     Attributes:
-        targets: number of training targets, for instance tokens.
+        units: number of tokens, or of other units of the data, for instance images.
         flops: floating point operations of the step, those of the optimizer and its share of the evaluations
             included.
     """
 
-    targets: int
+    units: int
     flops: float
 
 
 def step_cost(config: RunConfig) -> StepCost:
-    """Count the targets and the operations of a step."""
-    train = Job.of(config).train
-    flops = run_flops(config)
-    batch = train.batch_size * flops.targets
+    """Count the units and the operations of a step."""
+    job, flops = Job.of(config), run_flops(config)
+    train = job.train
     evaluations = (train.eval_batches or 0) / train.eval_every
-    return StepCost(batch, batch * (flops.training + flops.forward * evaluations) + flops.update)
+    evaluated = train.batch_size * flops.example.forward * evaluations
+    return StepCost(train.batch_size * job.data.units.number, flops.step + evaluated)

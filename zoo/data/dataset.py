@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -143,6 +143,18 @@ class Dataset(ABC):
             write_folder(ModelFolder(folder).tokenizer, self.tokenizer.save)
 
 
+class Units(NamedTuple):
+    """The number of the units that an example counts as.
+
+    Attributes:
+        number: the number.
+        noun: plural noun for the unit: tokens, images.
+    """
+
+    number: int
+    noun: str
+
+
 class DataConfig(Config):
     """The `data:` part of a configuration, which describes the source of examples.
 
@@ -156,6 +168,23 @@ class DataConfig(Config):
     def length(self) -> int:
         """Length of an example: tokens of a sequence, or height and width of an image."""
         raise NotImplementedError
+
+    @property
+    def units(self) -> Units:
+        """The number of units in an example, without padding as far as that is known before preparation."""
+        return Units(1, self.unit)
+
+    def example(self) -> Batch | None:
+        """A training example of arbitrary content.
+
+        Returns:
+            A batch of one, on the CPU, with the shapes and the number of targets of every example; None:
+            the example of the model (`zoo.models.Model.example`) of this length has them.
+
+        Raises:
+            DataError: No example of this length can be made.
+        """
+        return None
 
     @property
     def separates_documents(self) -> bool:

@@ -105,6 +105,15 @@ class Model(Module):
         logits: Tensor = self(*inputs)
         return logits
 
+    def target_logits(self, *batch: Tensor) -> Tensor:
+        """The logits from which `loss` is computed: those of all targets, unless a model skips ignored ones.
+
+        Args:
+            *batch: the batch as `loss` takes it; the targets may be on the CPU and all else on meta.
+        """
+        *inputs, _ = batch
+        return self.predict(*inputs)
+
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, ...]:
         """A batch for trying the model out: inputs as `forward` takes them, then targets, on the CPU.
 

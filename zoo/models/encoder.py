@@ -96,9 +96,19 @@ class Encoder(LanguageModel):
 
     def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
         """The loss described in `Model`; the head is applied only where the target is not ignored."""
+        return self.lm_head.loss(*self._counted(*batch), z_loss)
+
+    def target_logits(self, *batch: Tensor) -> Tensor:
+        """The logits described in `Model`, (targets that are not ignored, vocab)."""
+        hidden_states, _ = self._counted(*batch)
+        logits: Tensor = self.lm_head(hidden_states)
+        return logits
+
+    def _counted(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden states (n, d) and targets (n,) of the n tokens whose target is not ignored."""
         *inputs, targets = batch
         counted = targets != IGNORE_INDEX
-        return self.lm_head.loss(self.hidden_states(*inputs)[counted], targets[counted], z_loss)
+        return self.hidden_states(*inputs)[counted], targets[counted]
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
         """Tokens, every fourth of which is masked by the last token of the vocabulary, and targets."""

@@ -15,6 +15,7 @@ from rich.text import Text
 from torch import nn
 
 from zoo.checkpoint.recipe import Recipe
+from zoo.data.dataset import Units
 from zoo.init import Registry, freeze, spreads
 from zoo.init.registry import Entry
 from zoo.models import Model
@@ -22,7 +23,7 @@ from zoo.optim.base import FLOAT32, OptimizerConfig
 from zoo.run.config import RunConfig, load_config
 from zoo.run.described import load_described
 from zoo.run.first_weights import InitialModel, declared_model, measured_model, recipe_of
-from zoo.run.flops import model_flops, update_flops
+from zoo.run.flops import model_flops, training_example, update_flops
 from zoo.run.located import located
 from zoo.run.reach import unreached
 from zoo.run.redundancy import notes
@@ -240,7 +241,9 @@ def _explained(config: RunConfig, initial: InitialModel, place: str) -> Explanat
         _row(p, entries.get(p.name), config.optimizer, (sigmas or {}).get(p.name)) for p in declared(model)
     ]
     length = USUAL_LENGTH if config.data is None else config.data.length
-    _, forward, training = model_flops(model.to("meta"), length)
+    example = model.example(1, length) if config.data is None else training_example(model, config.data)
+    units = Units(example[-1].numel(), "targets") if config.data is None else config.data.units
+    flops = model_flops(model.to("meta"), example)
     trained = sum(entry.spec.numel for entry in registry)
     frozen = sum(p.spec.numel for p in registry.frozen)
     totals = Totals(
@@ -251,9 +254,9 @@ def _explained(config: RunConfig, initial: InitialModel, place: str) -> Explanat
         optimizer_bytes=_total([row.state_bytes for row in rows]),
         adamw_bytes=2 * FLOAT32 * trained,
         length=length,
-        unit="target" if config.data is None else config.data.unit.removesuffix("s"),
-        forward_flops=forward,
-        training_flops=training,
+        unit=units.noun.removesuffix("s"),
+        forward_flops=flops.forward // units.number,
+        training_flops=flops.training // units.number,
         update_flops=0.0 if config.optimizer is None else update_flops(model, config.optimizer),
     )
     reach = unreached(registry, config.reach)

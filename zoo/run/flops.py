@@ -1,33 +1,34 @@
-"""The floating point operations of training: those of the model per target, and the optimizer's per step."""
+"""The floating point operations of training: those of the model per example, and the optimizer's per step."""
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from zoo.data.dataset import DataConfig
 from zoo.models import Model
+from zoo.nn.loss import IGNORE_INDEX
 from zoo.optim.base import OptimizerConfig
 from zoo.run.config import RunConfig
 from zoo.run.declared_once import declared_once
+from zoo.run.job import Job
 from zoo.spec import declared
 from zoo.utils.dispatch import dispatched_alone
-from zoo.utils.errors import ConfigError
 
 
 class ModelFLOPs(NamedTuple):
-    """The floating point operations of a model.
+    """The floating point operations of a model for one batch or example.
 
     Attributes:
-        targets: number of training targets of one example, for instance tokens.
-        forward: operations of the forward pass per target.
-        training: operations of the forward and the backward pass together per target. Gradients of frozen
-            parameters are not computed, and do not count.
+        forward: operations of the forward pass.
+        training: operations of the forward and the backward pass together. Gradients of frozen parameters
+            are not computed, and do not count.
     """
 
-    targets: int
     forward: int
     training: int
 
@@ -36,58 +37,79 @@ class RunFLOPs(NamedTuple):
     """The floating point operations of a run.
 
     Attributes:
-        targets: as in `ModelFLOPs`.
-        forward: as in `ModelFLOPs`.
-        training: as in `ModelFLOPs`.
-        update: operations of the optimizer's matrix products per step; 0 without an optimizer.
+        example: operations of the model for one training example.
+        step: operations of a training step: those of all its examples, and the optimizer's matrix products.
     """
 
-    targets: int
-    forward: int
-    training: int
-    update: float
+    example: ModelFLOPs
+    step: float
 
 
 def run_flops(config: RunConfig) -> RunFLOPs:
-    """Count the operations of a run, once for all runs that share a model and the length of their examples.
+    """Count the operations of a run, once for all runs that share a model and the shape of their examples.
 
     Args:
-        config: a configuration with a model and data.
+        config: the complete configuration of a run.
 
     Raises:
-        ConfigError: The configuration has no model or no data, or a rule of `freeze` matches nothing.
+        ConfigError: Parts of the configuration are missing, or a rule of `freeze` matches nothing.
+        DataError: The data cannot make examples of their length, or the model cannot be trained on them.
     """
-    if config.model is None or config.data is None:
-        place = config.place(()) or config.name
-        raise ConfigError(f"{place}: no model or no data; expected the configuration of a run, with both")
-    model = declared_once(config)
-    update = 0.0 if config.optimizer is None else update_flops(model, config.optimizer)
-    return RunFLOPs(*_counted_once(model, config.data.length), update)
+    job, model = Job.of(config), declared_once(config)
+    batch = training_example(model, job.data)
+    key = (model, tuple(t.shape for t in batch), _counted_targets(batch))
+    if key not in _counted:
+        _counted[key] = model_flops(model, batch)
+    example = _counted[key]
+    return RunFLOPs(example, job.train.batch_size * example.training + update_flops(model, job.optimizer))
+
+
+def training_example(model: Model, data: DataConfig) -> Sequence[Tensor]:
+    """An example with the shapes and the number of targets of those that a model is trained on.
+
+    Args:
+        model: a model on any device.
+        data: the data of the run.
+
+    Returns:
+        The inputs and the targets of a batch of one, on the CPU.
+
+    Raises:
+        DataError: The data cannot make examples of their length, or the model cannot be trained on them.
+    """
+    data.check_model(model.recipe.model)
+    example = data.example()
+    return model.example(1, data.length) if example is None else example
 
 
 @dispatched_alone
-def model_flops(model: Model, length: int) -> ModelFLOPs:
-    """Count the floating point operations of a model on meta tensors.
+def model_flops(model: Model, batch: Sequence[Tensor]) -> ModelFLOPs:
+    """Count the floating point operations of a model for a batch.
+
+    Matrix products and attention are counted (all of attention, not its causal half); elementwise work is
+    not, and neither is the head where a model skips ignored targets.
 
     Args:
         model: a model on the meta device.
-        length: length of the example.
-
-    Returns:
-        The operations per target (token, image). Matrix products and attention are counted (all of
-        attention, not its causal half); elementwise work is not.
+        batch: inputs and targets on the CPU, as `Model.loss` takes them; only the shapes of the inputs
+            matter.
     """
-    *inputs, targets = (t.to("meta") for t in model.example(1, length))
+    *inputs, targets = batch
     model.eval()  # a single example may be too small for batch statistics
     with FlopCounterMode(display=False) as forward:
-        logits = model(*inputs)
+        logits = model.target_logits(*(t.to("meta") for t in inputs), targets)
     with FlopCounterMode(display=False) as backward:
-        logits.backward(torch.empty_like(logits))
-    once, units = forward.get_total_flops(), targets.numel()
-    return ModelFLOPs(units, once // units, (once + backward.get_total_flops()) // units)
+        torch.autograd.backward(logits, torch.empty_like(logits))
+    once = forward.get_total_flops()
+    return ModelFLOPs(once, once + backward.get_total_flops())
 
 
-_counted_once = cache(model_flops)
+def _counted_targets(batch: Sequence[Tensor]) -> int:
+    return int((batch[-1] != IGNORE_INDEX).sum())
+
+
+_counted: dict[tuple[Model, tuple[torch.Size, ...], int], ModelFLOPs] = {}
+"""The operations by the model, the shapes of an example and the number of its targets."""
 
 
 def update_flops(model: Model, optimizer: OptimizerConfig) -> float:

@@ -33,5 +33,4 @@ def peak_share(job: Job, world: World, units_per_example: int) -> float | None:
     peak = peak_flops(world.device, job.train.precision)
     if peak is None:
         return None
-    flops = run_flops(job.config)
-    return flops.training * flops.targets / units_per_example / (peak * world.size)
+    return run_flops(job.config).example.training / units_per_example / (peak * world.size)

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from zoo.config.inputs import READS_FILES
 from zoo.config.registry import DATASETS, TEMPLATES
-from zoo.data.dataset import Batch, DataConfig, ModelRequirements
+from zoo.data.dataset import Batch, DataConfig, ModelRequirements, Units
 from zoo.data.files import sha256
 from zoo.data.instructions.files import Conversation, Message, read_conversations
 from zoo.data.instructions.rendering import ChatTemplateError
@@ -98,6 +98,11 @@ class InstructionData(DataConfig):
     def length(self) -> int:
         """Maximal number of tokens of an example."""
         return self.context
+
+    @property
+    def units(self) -> Units:
+        """One example, or the tokens of a packed row."""
+        return Units(self.context, "tokens") if self.packing else super().units
 
     @property
     def separates_documents(self) -> bool:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
+import torch
 from pydantic import Field, model_validator
 
 from zoo.config.inputs import NOT_EMPTY
 from zoo.config.registry import DATASETS, type_of
 from zoo.data.corpora import AnyCorpus, PythonDocsCorpus
-from zoo.data.dataset import Batch, BatchSpec, DataConfig, Dataset, ModelRequirements
+from zoo.data.dataset import Batch, BatchSpec, DataConfig, Dataset, ModelRequirements, Units
 from zoo.data.objectives import AnyObjective, Causal, Objective
 from zoo.data.text.overlap import known_overlap, measure_overlap
 from zoo.data.text.prepare import TokenizedCorpus, prepare
@@ -102,6 +103,16 @@ class TextData(DataConfig):
         return self.context
 
     @property
+    def units(self) -> Units:
+        """The tokens that the model sees, in an encoder-decoder those of the source."""
+        return Units(self.context, self.unit)
+
+    def example(self) -> Batch:
+        """An example that the objective makes from a window of one token's repetitions."""
+        window = torch.zeros(1, self.objective.tokens_per_example(self.context), dtype=torch.int64)
+        return self.objective.examples(window, seed=0, first=0, vocab_size=1)
+
+    @property
     def prompting(self) -> Objective:
         """The objective, which also defines the prompting of the model."""
         return self.objective
@@ -147,7 +158,7 @@ class TextDataset(Dataset):
         self.tokenizer = self.corpus.tokenizer
         self.fingerprint = self.corpus.folder.name
         self.former_fingerprint = self.corpus.former_fingerprint
-        self.units_per_example = data.context
+        self.units_per_example = data.units.number
         self.train_units = len(self.corpus.train)
         self.bytes_per_target = self._bytes_per_target()
 
