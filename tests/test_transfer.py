@@ -458,6 +458,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"transfer": {"type": "mup", "base": {"embed": 16, "heads": 16, "mlp": 64}}},
         "kv_heads has no base size",
     ),
+    (
+        {
+            "model": {"type": "bert", "vocab_size": 31, "d_model": 32, "n_layers": 2, "n_heads": 4},
+            "transfer": {"type": "mup", "base": WIDTHS},
+        },
+        "a matrix transformed x embed grows, but transformed has no base size",
+    ),
     ({"transfer": {"type": "mup", "base": WIDTHS | {"hiden": 3}}}, r"base\.hiden: the model has no axis"),
     (
         {"transfer": {"type": "mup", "base": WIDTHS | {"heads": 2}}},  # the number of heads

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from zoo.config.registry import TRANSFERS, Config
 from zoo.init.schemes import Init
-from zoo.spec import Declared, ParamSpec, Role
+from zoo.spec import OUTPUT_AXES, Declared, ParamSpec, Role
 from zoo.utils.errors import ConfigError, did_you_mean
 
 LAYERS, STEPS = "layers", "steps"
@@ -86,8 +86,8 @@ class Sizes:
         """How a parameter grows.
 
         A matrix is hidden if axes of its inputs and of its outputs have a base size, and a read-out if only
-        its inputs have one. Embeddings are tables; other parameters with at most one growing axis count as
-        vectors.
+        its inputs have one, which only the head of a model may. Embeddings are tables; other parameters with
+        at most one growing axis count as vectors.
 
         Raises:
             ConfigError: Only one of the axes of a hidden matrix has a base size.
@@ -98,7 +98,8 @@ class Sizes:
         outside = [axis for axis in spec.axes if axis not in spec.fan_in and axis in self.axes]
         if spec.role not in (Role.LINEAR, Role.CONV) or not (inside or outside):
             return "vector"
-        if in_block and not (inside and outside):
+        is_head = not OUTPUT_AXES.isdisjoint(spec.axes)
+        if not (inside and outside) and (in_block or (inside and not is_head)):
             missing = [axis for axis in spec.axes if axis not in self.axes]
             raise ConfigError(
                 f"transfer.base: a matrix {' x '.join(spec.axes)} grows, but {' and '.join(missing)} "
