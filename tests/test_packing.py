@@ -234,6 +234,8 @@ def test_packed_examples_are_those_of_rows_of_their_own(tmp_path: Path) -> None:
     assert f"20 examples in {count} rows of 64 tokens, {padding} of them padding" in packed.summary
     assert (packed.unit, packed.units_per_example) == ("tokens", round(sum(lengths) / count))
     model = build_model("gpt", vocab_size=256, d_model=16, n_layers=1, n_heads=2, seed=1)
+    mask = model.padding_mask(tokens, documents, targets)
+    assert mask is not None and int((~mask).sum()) == padding
     ours, theirs = (
         model.loss(*batch).total for batch in ((tokens, documents, targets), (alone, its_targets))
     )

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from tiny_runs import tiny
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from two_ranks import on_two_ranks
@@ -15,7 +19,10 @@ from zoo.checkpoint.recipe import declare
 from zoo.init import initialise
 from zoo.models import Model
 from zoo.reparam import start_from_forward
+from zoo.run.job import Job
+from zoo.train.build import build
 from zoo.train.distributed import World
+from zoo.train.start import Start
 from zoo.utils.sharded import whole
 
 TOLERANCE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6}
@@ -72,14 +79,35 @@ def compare(ours: World, method: dict[str, Any], kind: str) -> None:
     agree(late, single)
 
 
-def all_cases(ours: World) -> None:
+def compare_starts(ours: World, folder: Path, data: tuple[str, ...], accumulation: int) -> None:
+    """Raise unless a run on two ranks has the first weights of a run on one."""
+    config = tiny(folder, "reparam=weight_norm", *data, batch_size=8, accumulation=accumulation)
+    job = Job.of(config)
+    single = build(job, Start(), World(0, 1, ours.device)).model
+    agree(build(job, Start(), ours).model, single)
+
+
+def all_cases(folder: Path, ours: World) -> None:
     """On one rank."""
     for method, kind in METHODS:
         try:
             compare(ours, method, kind)
         except Exception as error:
             raise AssertionError(f"{method} with {kind}") from error
+    # Each rank pads its own answers.
+    answers = f"data={{type: instructions, train: {folder / 'pairs.jsonl'}, validation: null}}"
+    for data in ((), (answers,)):
+        for accumulation in (1, 2):
+            try:
+                compare_starts(ours, folder, data, accumulation)
+            except Exception as error:
+                raise AssertionError(f"start with {data or 'text'} in {accumulation} parts") from error
 
 
-def test_two_ranks_equal_one() -> None:
-    on_two_ranks(all_cases)
+def test_two_ranks_equal_one(tmp_path: Path) -> None:
+    pairs = [{"prompt": "ab" * i, "response": "cde" * i} for i in range(1, 13)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
+    text = tiny(tmp_path)
+    assert text.data is not None and text.model is not None
+    text.data.prepare(text.model)  # once, before both ranks need it
+    on_two_ranks(partial(all_cases, tmp_path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +21,7 @@ from torch.nn.utils import parametrizations
 from zoo import build_model, build_optimizer, load_model, save_model
 from zoo import merge as merge_model
 from zoo import split as split_model
+from zoo.data import map_dataset
 from zoo.init import GPT2Init, He, Init, Registry, Small
 from zoo.init.schemes import virtual_eta
 from zoo.models import GPTConfig, Model, NGPTConfig
@@ -28,10 +30,14 @@ from zoo.reparam import LoRA, NoReparam, Reparam, SigmaReparam, WeightNormalizat
 from zoo.reparam.spectral import SpectralNorm
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
+from zoo.run.job import Job
 from zoo.sampling import generate
 from zoo.spec import MATRICES, Module, ParamSpec, Role, declared
 from zoo.train import step
+from zoo.train.build import build as build_parts
+from zoo.train.distributed import World
 from zoo.train.run import train
+from zoo.train.start import Start
 from zoo.train.step import global_norm
 from zoo.utils.errors import ConfigError
 
@@ -240,6 +246,38 @@ def test_training_starts_weight_norm_from_its_first_batch(tmp_path: Path) -> Non
     torch.testing.assert_close(ratio, ratio.mean().expand_as(ratio), rtol=1e-5, atol=0)
     ratio = ours[f"{name}_length"] / norms
     assert ratio.std() > 0.01 * ratio.mean()
+
+
+PAIRS: list[dict[str, Any]] = [
+    {"prompt": "ab" * i, "response": "cde" * i, "text": "ab" * i, "label": i % 2} for i in range(1, 9)
+]
+PADDED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "answers": ({"type": "gpt"}, {"type": "instructions"}),
+    "classes": ({"type": "bert"}, {"type": "classification"}),
+    "classes of a decoder": ({"type": "gpt"}, {"type": "classification"}),
+}
+
+
+@pytest.mark.parametrize(("model", "data"), PADDED.values(), ids=PADDED)
+def test_padding_does_not_count_in_the_first_forward_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any], data: dict[str, Any]
+) -> None:
+    """Statistics are over the data (Salimans and Kingma, section 3), however long the rows are made."""
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("\n".join(map(json.dumps, PAIRS)), encoding="utf-8")
+    fields = tiny_fields(tmp_path) | {"reparam": {"type": "weight_norm"}}
+    fields["model"] = {**fields["model"], **model}
+    if data["type"] == "classification":
+        fields["model"] = {"type": "classifier", "trunk": fields["model"], "classes": 2}
+    fields["data"] = {**data, "train": str(file), "validation": None, "context": 64}
+    job, world = Job.of(load_config(fields)), World(0, 1, torch.device("cpu"))
+    models = []
+    for multiple in (8, 64):
+        monkeypatch.setattr(map_dataset, "PAD_MULTIPLE", multiple)
+        models.append(build_parts(job, Start(), world).model)
+    short, long = (dict(model.named_parameters()) for model in models)
+    for name, parameter in short.items():
+        torch.testing.assert_close(parameter, long[name], rtol=1e-4, atol=1e-5, msg=name)
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,17 @@ class Model(Module):
         *inputs, _ = batch
         return self.predict(*inputs)
 
+    def padding_mask(self, *batch: Tensor) -> Tensor | None:
+        """Which positions of a training batch are data, and which are padding.
+
+        Args:
+            *batch: the batch as `loss` takes it, with the targets.
+
+        Returns:
+            (batch, time) bool, False for padding; None: there is no padding.
+        """
+        return None
+
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, ...]:
         """A batch for trying the model out: inputs as `forward` takes them, then targets, on the CPU.
 

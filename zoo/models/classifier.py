@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
 from zoo.models.base import Model, ModelConfig
-from zoo.models.inputs import check_mask, check_tokens
+from zoo.models.inputs import check_mask, check_tokens, mask_in
 from zoo.models.language_model import LanguageModel, LanguageModelConfig
 from zoo.models.starts import NoRuleError, Reach
 from zoo.nn.classification import classify
@@ -193,6 +193,10 @@ class Classifier(Model):
         """The loss described in `Model`, of a batch (tokens, segments, mask, labels), and the accuracy."""
         *inputs, labels = batch
         return classify(self(*inputs), labels, z_loss=z_loss)
+
+    def padding_mask(self, *batch: Tensor) -> Tensor | None:
+        """The mask of a batch (tokens, segments, mask, labels)."""
+        return mask_in(batch)
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Pairs of texts of different lengths, up to the longest that the trunk can read, and labels."""

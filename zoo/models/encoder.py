@@ -9,7 +9,7 @@ import torch
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from zoo.models.inputs import check_mask, check_tokens
+from zoo.models.inputs import check_mask, check_tokens, mask_in
 from zoo.models.language_model import LanguageModel, LanguageModelConfig
 from zoo.nn.loss import IGNORE_INDEX, LossParts
 from zoo.nn.mlm_head import MLMHead
@@ -109,6 +109,10 @@ class Encoder(LanguageModel):
         *inputs, targets = batch
         counted = targets != IGNORE_INDEX
         return self.hidden_states(*inputs)[counted], targets[counted]
+
+    def padding_mask(self, *batch: Tensor) -> Tensor | None:
+        """The mask of a batch (tokens, segments, mask, targets), if it has one."""
+        return mask_in(batch)
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
         """Tokens, every fourth of which is masked by the last token of the vocabulary, and targets."""

@@ -1,10 +1,13 @@
-"""The inputs of a language model: checks of token ids and masks, and tokens for trying a model out."""
+"""The inputs of a language model: checks of token ids, masks, and tokens for trying a model out."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from zoo.nn.loss import IGNORE_INDEX
 from zoo.utils.errors import DataError
 
 
@@ -47,6 +50,27 @@ def check_mask(mask: Tensor | None, tokens: Tensor) -> None:
         raise DataError(
             f"mask: expected bool {tuple(tokens.shape)} like the tokens, got {mask.dtype} {tuple(mask.shape)}"
         )
+
+
+def mask_in(batch: Sequence[Tensor]) -> Tensor | None:
+    """The mask of a batch (tokens, segments, mask, targets); None if it has no mask."""
+    return batch[2] if len(batch) > 3 else None
+
+
+def up_to_last_target(targets: Tensor) -> Tensor:
+    """The mask of the rows of a causal model: False behind the last target of a row.
+
+    No target depends on the positions behind it. They are padding, or what a chat template puts behind the
+    last answer.
+
+    Args:
+        targets: (batch, time) int64, `IGNORE_INDEX` where nothing is predicted.
+
+    Returns:
+        (batch, time) bool; a row without targets is False everywhere.
+    """
+    left = (targets != IGNORE_INDEX).flip(1).cumsum(1).flip(1)  # number of targets from here on
+    return left > 0
 
 
 def check_documents(documents: Tensor, tokens: Tensor) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.models.base import Model, ModelConfig
-from zoo.models.inputs import left_padding
+from zoo.models.inputs import left_padding, up_to_last_target
 from zoo.nn.classification import ClassificationHead, TanhPooler
 from zoo.nn.lm_head import LMHead
 from zoo.spec import Module
@@ -131,6 +131,14 @@ class LanguageModel(Model):
         """The blocks, and the loss of a head that is applied to equally many tokens in every step."""
         loss = [(self.lm_head, "loss")] if isinstance(self.lm_head, LMHead) else []
         return [*super().compiled_parts, *loss]
+
+    def padding_mask(self, *batch: Tensor) -> Tensor | None:
+        """Which positions of a training batch are data, as described in `Model`.
+
+        In a model that predicts each token from those before it, no target depends on the positions behind
+        the last target of their row: these are the padding.
+        """
+        return up_to_last_target(batch[-1]) if self.writes == "continuation" else None
 
     def hidden_states(
         self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None

@@ -4,9 +4,9 @@ C.1 has one sentence: alpha is determined "from the value of the forward computa
 follows is our reading, after Salimans and Kingma (arXiv 1602.07868, section 3): each unit's gain is 1 / std
 of t = v x / ||v|| over the batch and its positions, and a bias becomes -mean(t) / std(t), so that the outputs
 of the unit have mean 0 and standard deviation 1. Our choices, where the papers are silent: the variance is
-the population's; layers start one after the other, each on the outputs of those already started; dropout is
-off; there is no factor for the ends of residual branches; embeddings, tied ones too, keep the norms of their
-rows.
+the population's; padding does not count; with gradient accumulation the batch is the first part of the first
+step's; layers start one after the other, each on the outputs of those already started; dropout is off; there
+is no factor for the ends of residual branches; embeddings, tied ones too, keep the norms of their rows.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from zoo.utils.sharded import assign
 def start_from_forward(
     model: Model,
     *inputs: Tensor,
+    mask: Tensor | None = None,
     total: Callable[[Tensor], Tensor] = lambda values: values,
     reshard: Callable[[nn.Module], None] = lambda model: None,
 ) -> None:
@@ -38,6 +39,8 @@ def start_from_forward(
     Args:
         model: initialised, plain or sharded.
         *inputs: a training batch without its targets.
+        mask: (batch, time) bool, False for padding, which does not count: what `Model.padding_mask` returns
+            of the batch with its targets. None: there is no padding.
         total: the sum of a float64 tensor over all ranks, which see different batches.
         reshard: shards a module again whose parameters the forward pass has gathered.
 
@@ -54,7 +57,7 @@ def start_from_forward(
         return
     training = model.training
     model.eval()
-    starters = [_Starter(p, total) for p in parameters]
+    starters = [_Starter(p, mask, total) for p in parameters]
     matrices = [p.module for p in parameters if isinstance(p.module, Matrix)]
     try:
         for matrix, starter in zip(matrices, starters, strict=True):
@@ -85,8 +88,8 @@ class _Starter:
         starts: the gain, and the bias if there is one, by local name; empty before the first input.
     """
 
-    def __init__(self, p: Declared, total: Callable[[Tensor], Tensor]) -> None:
-        self.p, self.total = p, total
+    def __init__(self, p: Declared, mask: Tensor | None, total: Callable[[Tensor], Tensor]) -> None:
+        self.p, self.mask, self.total = p, mask, total
         self.starts: dict[str, Tensor] = {}
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -99,7 +102,11 @@ class _Starter:
     def _start(self, x: Tensor) -> None:
         module = self.p.module
         v: Tensor = getattr(module, self.p.local)
-        t = (x @ (v / norm(v)).mT).flatten(0, -2)
+        t = x @ (v / norm(v)).mT
+        # Inputs without a row for each token have no padding: pooled texts, and a table of distances.
+        if self.mask is not None and self.mask.shape == t.shape[:-1]:
+            t = t[self.mask]
+        t = t.flatten(0, -2)
         count = torch.tensor([float(len(t))], dtype=torch.float64, device=t.device)
         *_, everywhere = sums = self.total(torch.cat((t.sum(0, dtype=torch.float64), count)))
         mean = sums[:-1] / everywhere

@@ -105,9 +105,11 @@ def build(job: Job, start: Start, world: World) -> Parts:
         if c.checkpoint is not None:
             check_tokenizer(c.checkpoint, dataset.tokenizer)
         if c.checkpoint is None:
-            first = dataset.train_batch(BatchSpec(c.seed, 0, t.batch_size, world.rank, world.size))
-            *inputs, _ = (part.to(world.device).chunk(t.accumulation)[0] for part in first)
-            start_from_forward(model, *inputs, total=world.sum, reshard=world.reshard)
+            # The first part of the first batch: the same examples with any number of ranks.
+            first = BatchSpec(c.seed, 0, t.batch_size // t.accumulation, world.rank, world.size)
+            batch = [tensor.to(world.device) for tensor in dataset.train_batch(first)]
+            mask = model.padding_mask(*batch)
+            start_from_forward(model, *batch[:-1], mask=mask, total=world.sum, reshard=world.reshard)
     selecting = _selecting(c.metric, dataset)
     measured = None
     if c.eta == "measured":
