@@ -280,6 +280,40 @@ def test_clipping_measures_only_what_the_window_shows() -> None:
     torch.testing.assert_close(attention.clip.largest, z.masked_fill(~seen, 0).amax((0, 2, 3)))
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", [*DECODERS, "neox"])
+def test_clipping_measures_no_padding(kind: str, packed: bool) -> None:
+    """A text of 4 tokens with 20 of padding behind it has the largest logits of the text alone."""
+    more: dict[str, Any] = {"rope_fraction": 0.5} if kind == "neox" else {}
+    largest = []
+    for tokens, mask in padded_and_alone():
+        model = build_model(kind, **SIZES, **more, attention={"qk_clip": 1e-3})
+        documents = [(~mask).long()] if packed else []
+        model.loss(tokens, *documents, tokens.masked_fill(~mask, -1))
+        largest.append([b for name, b in model.named_buffers() if "clip" in name])
+    assert len(largest[0]) == 2
+    torch.testing.assert_close(*largest)
+
+
+def test_clipping_measures_no_padding_of_classified_texts() -> None:
+    sizes = {key: size for key, size in SIZES.items() if key != "seed"}
+    trunk = {"type": "gpt", **sizes, "attention": {"qk_clip": 1e-3}}
+    largest = []
+    for tokens, mask in padded_and_alone():
+        model = build_model("classifier", trunk=trunk, classes=2, seed=0)
+        model.loss(tokens, torch.zeros_like(tokens), mask, torch.tensor([0, 1]))
+        largest.append([b for name, b in model.named_buffers() if "clip" in name])
+    assert len(largest[0]) == 2
+    torch.testing.assert_close(*largest)
+
+
+def padded_and_alone() -> list[tuple[Tensor, Tensor]]:
+    """Two texts with padding behind them, and without it, each with its mask."""
+    tokens = torch.randint(31, (2, 24), generator=torch.Generator().manual_seed(0))
+    mask = torch.arange(24).expand(2, 24) < 4
+    return [(tokens, mask), (tokens[:, :4], mask[:, :4])]
+
+
 @pytest.mark.parametrize("kind", ["gpt", "neox"])
 def test_capped_scores_written_out(kind: str) -> None:
     """Grouped queries, a window and a cap, against the softmax of the formula."""

@@ -38,9 +38,10 @@ class ResidualBlock(Module):
         cache: LayerCache | None = None,
         position: CachePosition = 0,
         documents: Documents | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """(batch, time, d) -> the same."""
-        h = self.attention_residual(h, self.attention, rope, cache, position, documents)
+        h = self.attention_residual(h, self.attention, rope, cache, position, documents, mask)
         h = self.mlp_residual(h, self.mlp)
         return h
 

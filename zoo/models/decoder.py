@@ -144,7 +144,8 @@ class Decoder(LanguageModel):
         embedding: the token embedding.
         blocks: modules ``(h, rope, layer_cache, position) -> h``, where h is (batch, time, d) and
             `layer_cache` a `zoo.nn.kv_cache.LayerCache` or None. If the configuration's `reads_documents`
-            is set, a fifth argument is a `zoo.kernels.documents.Documents` or left out.
+            is set, a fifth argument is a `zoo.kernels.documents.Documents`, None or left out, and with
+            QK-clip a sixth is the mask of `hidden_states` or left out.
         norm: the norm between the last block and the head; None: there is none.
         read_out: the head. The attribute is not called `lm_head` because its name is part of the names of
             parameters, which stand in checkpoints and seed the initialisation.
@@ -185,7 +186,8 @@ class Decoder(LanguageModel):
         Args:
             tokens: (batch, time) integers; with a cache, only those that it does not hold yet.
             segments: an argument without an effect, because a decoder does not distinguish segments.
-            mask: an argument without an effect, because tokens do not see the padding after their text.
+            mask: (batch, time) bool, False for padding, which comes after the text; None: there is none.
+                Only QK-clip needs it, because tokens do not see the padding after their text.
             cache: keys and values of the tokens before, extended in place; None: there are none.
             documents: (batch, time) integers, the number of each token's document. Tokens see those of their
                 own document only, and positions begin anew with every document; None: each row is one
@@ -219,12 +221,20 @@ class Decoder(LanguageModel):
             position_ids, length = document_positions(documents), document_lengths(documents)
         ropes = self.ropes(position_ids, length)
         h = self.embed(tokens, position_ids)
-        within = () if documents is None else (self._separated(documents, h.dtype),)
+        separated = None if documents is None else self._separated(documents, h.dtype)
+        within: tuple[Documents | Tensor | None, ...] = () if separated is None else (separated,)
+        if mask is not None and self._measures_logits:
+            within = (separated, mask)
         for i, (block, rope) in enumerate(zip(self.blocks, ropes, strict=True)):
             h = block(h, rope, cache.layers[i] if cache else None, position, *within)
         if cache:
             cache.position += time
         return self.final_norm(h)
+
+    @property
+    def _measures_logits(self) -> bool:
+        """Whether blocks take the mask, because their QK-clip measures logits in training."""
+        return self.config.attention.qk_clip is not None and self.config.reads_documents
 
     def _separated(self, documents: Tensor, dtype: torch.dtype) -> Documents:
         c = self.config
@@ -299,7 +309,8 @@ class Decoder(LanguageModel):
             z_loss: coefficient of mean(log Z ^ 2); 0 adds nothing to the loss.
         """
         tokens, *documents, targets = batch
-        h = self.hidden_states(tokens, documents=documents[0] if documents else None)
+        mask = self.padding_mask(*batch) if self._measures_logits else None
+        h = self.hidden_states(tokens, mask=mask, documents=documents[0] if documents else None)
         return self.lm_head.loss(h, targets, z_loss)
 
     def cache(

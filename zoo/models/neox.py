@@ -83,11 +83,13 @@ class Block(PreNormBlock):
         cache: LayerCache | None = None,
         position: CachePosition = 0,
         documents: Documents | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """(batch, time, d) -> the same."""
         if not self.parallel:
-            return super().forward(h, rope, cache, position, documents)
-        attended = self.attention_residual.added(h, self.attention, rope, cache, position, documents)
+            return super().forward(h, rope, cache, position, documents, mask)
+        known = rope, cache, position, documents, mask
+        attended = self.attention_residual.added(h, self.attention, *known)
         return h + attended + self.mlp_residual.added(h, self.mlp)
 
 

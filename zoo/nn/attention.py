@@ -217,6 +217,7 @@ class Attention(MultiHeadAttention):
         cache: LayerCache | None = None,
         position: CachePosition = 0,
         documents: Documents | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """Attend to the tokens of `x` and to those in the cache.
 
@@ -227,6 +228,8 @@ class Attention(MultiHeadAttention):
             position: number of tokens in the cache.
             documents: the documents of the tokens; tokens of different documents do not see each other, and
                 there is no cache. None: all tokens belong to one document.
+            mask: (batch, time) bool, False for padding after the text, whose logits the QK-clip leaves out;
+                it has no other effect. None: there is no padding.
 
         Returns:
             (batch, time, d).
@@ -235,7 +238,7 @@ class Attention(MultiHeadAttention):
         q, k = self.qk(q, k, rope)
         if self.clip is not None and self.training and cache is None:
             numbers = None if documents is None else documents.numbers
-            self.clip.measure(q, k, self.scale, self.window, numbers)
+            self.clip.measure(q, k, self.scale, self.window, numbers, mask)
         padding = None
         if cache is not None:
             k, v = cache.extend(k, v, position)

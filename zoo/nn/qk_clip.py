@@ -34,7 +34,13 @@ class QKClip(Module):
 
     @torch.no_grad()
     def measure(
-        self, q: Tensor, k: Tensor, scale: float, window: int | None = None, documents: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        scale: float,
+        window: int | None = None,
+        documents: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> None:
         """Raise the buffer to the largest logit of each head; the visible logits are computed again for it.
 
@@ -45,6 +51,8 @@ class QKClip(Module):
             window: how many keys a query sees, its own included; None: all up to its own.
             documents: (batch, time) int64, the number of each token's document; None: all tokens belong to
                 one document.
+            mask: (batch, time) bool, False for padding, which comes after the text and does not count; None:
+                there is no padding.
         """
         time, group = q.shape[1], q.shape[2] // k.shape[2]
         keys = k.repeat_interleave(group, 2) if group > 1 else k
@@ -54,6 +62,8 @@ class QKClip(Module):
             seen = visible(start, end - start, end, q.device, window)
             if documents is not None:
                 seen = seen & (documents[:, None, start:end, None] == documents[:, None, None, :end])
+            if mask is not None:  # of the queries: none in a text sees the padding behind it
+                seen = seen & mask[:, None, start:end, None]
             logits = logits.masked_fill(~seen, float("-inf"))
             self.largest.copy_(torch.maximum(self.largest, logits.amax((0, 2, 3)).to(self.largest.dtype)))
 
