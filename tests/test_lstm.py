@@ -17,14 +17,20 @@ from torch.utils.flop_counter import FlopCounterMode
 from zoo import build_model, generate, load_model
 from zoo.checkpoint.model import find_checkpoint
 from zoo.data.dataset import BatchSpec
-from zoo.data.text.dataset import TextDataset
+from zoo.data.text.dataset import TextData, TextDataset
 from zoo.init import Registry
 from zoo.kernels.recurrence import recurrence
 from zoo.models import LSTMConfig, LSTMModel
 from zoo.nn.lstm import LSTM, LSTMState
 from zoo.run.config import load_config
+from zoo.run.explanation import explain
+from zoo.run.job import Job
+from zoo.train.build import build
+from zoo.train.distributed import World
+from zoo.train.forecast import forecast
 from zoo.train.run import train
-from zoo.utils.errors import DataError
+from zoo.train.start import Start
+from zoo.utils.errors import ConfigError, DataError
 
 SIZES: dict[str, Any] = {"vocab_size": 40, "d_model": 12, "d_memory": 20}
 
@@ -281,7 +287,6 @@ def test_validation_is_one_long_pass_over_every_token(tmp_path: Path) -> None:
     [
         ({"streams": None}, "stream", "the objective is 'stream', but model 'lstm' is trained by causal"),
         ({}, "causal", "the objective is 'causal', but model 'lstm' is trained by stream"),
-        ({"streams": 8}, "stream", "model.streams is 8, but 4 sequences came at once"),
     ],
 )
 def test_what_does_not_fit_together(
@@ -291,3 +296,33 @@ def test_what_does_not_fit_together(
     given["data"]["objective"] = {"type": objective}
     with pytest.raises(DataError, match=message):
         train(load_config(given))
+
+
+@pytest.mark.parametrize(("streams", "accumulation"), [(8, 1), (4, 2), (2, 2)])
+def test_streams_that_are_no_whole_batch_are_refused_by_the_configuration(
+    tmp_path: Path, streams: int, accumulation: int
+) -> None:
+    """With 2 streams in 2 parts of 2, the second part would go on from the state of the first."""
+    given = fields(tmp_path, streams=streams) | {"optimizer": {"type": "adamw", "lr": 0.01}}
+    given["train"] |= {"accumulation": accumulation}
+    message = (
+        rf"model\.streams: value {streams}: train\.batch_size is 4, train\.accumulation {accumulation}, and "
+        rf"the number of processes 1; expected batch_size {streams}, accumulation 1 and one process"
+    )
+    with pytest.raises(ConfigError, match=message):
+        explain(given)
+
+
+def test_streams_in_two_processes_are_refused_before_data_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object) -> None:
+        pytest.fail("data was prepared")
+
+    monkeypatch.setattr(TextData, "prepare", forbidden)
+    config = load_config(fields(tmp_path) | {"optimizer": {"type": "adamw", "lr": 0.01}})
+    message = r"model\.streams: value 4: .* number of processes 2; expected .* one process"
+    with pytest.raises(ConfigError, match=message):
+        build(Job.of(config), Start(), World(0, 2, torch.device("cpu")))
+    with pytest.raises(ConfigError, match=message):
+        forecast(Job.of(config), 2)

@@ -40,6 +40,18 @@ class ModelConfig(Config):
         """Whether the language model head multiplies by the table of the input embedding."""
         return False
 
+    def check_batch(self, batch_size: int, accumulation: int, ranks: int) -> None:
+        """Check that the model can be trained on batches that are divided in this way.
+
+        Args:
+            batch_size: examples of an optimizer step, those of all ranks and parts together.
+            accumulation: number of parts of a batch, computed one after the other.
+            ranks: number of processes.
+
+        Raises:
+            ConfigError: The model needs batches of another size, or whole ones.
+        """
+
     def with_starts(self, reach: Reach | None) -> Self:
         """The fields with a number in the place of every `auto` of a scaling's start.
 

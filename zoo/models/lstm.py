@@ -28,7 +28,7 @@ from zoo.nn.lm_head import LMHead
 from zoo.nn.loss import LossParts, linear_cross_entropy
 from zoo.nn.lstm import LSTM, LSTMState
 from zoo.spec import Module, ParamSpec, Role, WidthPowers
-from zoo.utils.errors import DataError
+from zoo.utils.errors import ConfigError, DataError
 
 STD_POWER = -0.25
 """The power of the width that the standard deviation of x and h is."""
@@ -75,6 +75,15 @@ class LSTMConfig(LanguageModelConfig):
     def carries_state(self) -> bool:
         """Whether the sequences of a batch go on where those of the batch before ended."""
         return self.streams is not None
+
+    def check_batch(self, batch_size: int, accumulation: int, ranks: int) -> None:
+        """Check that every batch has one sequence for each stream, all of them at once and in one process."""
+        if self.streams is not None and (batch_size, accumulation, ranks) != (self.streams, 1, 1):
+            raise ConfigError(
+                f"model.streams: value {self.streams}: train.batch_size is {batch_size}, train.accumulation "
+                f"{accumulation}, and the number of processes {ranks}; expected batch_size {self.streams}, "
+                "accumulation 1 and one process, because the state is carried for whole batches"
+            )
 
     @property
     def std(self) -> float:

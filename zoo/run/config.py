@@ -213,6 +213,12 @@ class RunConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _batch_suits_model(self) -> Self:
+        if self.model is not None and self.train is not None:
+            self.model.check_batch(self.train.batch_size, self.train.accumulation, ranks=1)
+        return self
+
+    @model_validator(mode="after")
     def _eta_is_used(self) -> Self:
         uses_eta = self.optimizer is None or self.optimizer.uses_eta
         if self.eta_overrides and not uses_eta:

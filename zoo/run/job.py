@@ -37,6 +37,16 @@ class Job:
     train: TrainConfig
     folder: RunFolder
 
+    def examples_at_once(self, ranks: int) -> int:
+        """The number of examples of a part of the batch on each of `ranks` processes.
+
+        Raises:
+            ConfigError: The batch cannot be divided equally, or the model cannot be trained on such parts.
+        """
+        examples = self.train.examples_at_once(ranks)
+        self.model.check_batch(self.train.batch_size, self.train.accumulation, ranks)
+        return examples
+
     @classmethod
     def of(cls, config: RunConfig, folder: RunFolder | None = None) -> Self:
         """Check that no part of a configuration is missing.

@@ -75,7 +75,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
     """
     t = job.train
     # What the configuration alone tells is checked before any data is prepared.
-    t.examples_at_once(world.size)
+    job.examples_at_once(world.size)
     job.schedule.check(t.steps)
     if t.storage == "bf16" and world.size > 1:
         raise ConfigError(f"train.storage bf16: not with {world.size} processes; expected fp32")

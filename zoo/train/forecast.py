@@ -220,7 +220,7 @@ def forecast(
         ConfigError: The batch or the model cannot be divided over so many ranks.
     """
     t, parallel = job.train, job.train.parallel
-    examples = t.examples_at_once(ranks)
+    examples = job.examples_at_once(ranks)
     copies = parallel.copies(ranks)
     model = declared_model(job.config).model.to("meta")
     freeze(model, job.config.freeze)
