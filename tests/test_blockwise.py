@@ -81,6 +81,13 @@ def test_bfloat16_is_as_exact_as_torch(autocast: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile warns of itself
+def test_meta_tensors_have_no_autocast() -> None:
+    q, k, v = (torch.empty(2, 7, 2, 4, device="meta", requires_grad=True) for _ in range(3))
+    y = blockwise_attention(q, k, v, 0.5)
+    torch.autograd.backward(y.sum())
+    assert y.is_meta and q.grad is not None
+
+
 def test_compiles_without_a_graph_break() -> None:
     inputs = example(130, torch.float32)
     compiled = torch.compile(blockwise_attention, fullgraph=True, backend="aot_eager")

@@ -146,6 +146,14 @@ def test_autocast() -> None:
         assert (got - expected).norm() < 0.02 * expected.norm()
 
 
+def test_meta_tensors_have_no_autocast() -> None:
+    """The operations of a loss can be counted, and those of its backward pass."""
+    hidden, weight = (torch.empty(n, 4, device="meta", requires_grad=True) for n in (6, 9))
+    targets = torch.zeros(6, dtype=torch.int64, device="meta")
+    torch.autograd.backward(linear_cross_entropy(hidden, weight, targets).total)
+    assert hidden.grad is not None and hidden.grad.is_meta
+
+
 def test_autocast_leaves_float64_alone() -> None:
     hidden, weight, _, targets = example()
     with torch.autocast("cpu", torch.bfloat16):

@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from zoo.kernels.operator import operator
 from zoo.kernels.support import Context, differentiable
+from zoo.utils.exact import without_autocast
 
 BLOCK = 128
 """Number of queries per block. A block computes all scores with its own keys, half of which are masked."""
@@ -46,7 +47,7 @@ def blockwise_attention(
     """
     batch, time, heads, size = q.shape
     folded = [t.transpose(1, 2).reshape(batch * heads, time, size) for t in (q, k, v)]
-    with torch.autocast(q.device.type, enabled=False):  # autocast would round the scores
+    with without_autocast(q.device):  # autocast would round the scores
         y: Tensor = differentiable(_Blockwise, *folded, scale, window or time, mask)
     return y.view(batch, heads, time, size).transpose(1, 2)
 

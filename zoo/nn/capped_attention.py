@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import torch
 from einops import rearrange
 from torch import Tensor
 
 from zoo.nn.loss import capped
+from zoo.utils.exact import without_autocast
 
 
 def capped_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, cap: float, seen: Tensor) -> Tensor:
@@ -27,9 +26,7 @@ def capped_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, cap: float, 
     """
     exact = torch.promote_types(q.dtype, torch.float32)
     grouped = rearrange(q, "b t (g n) h -> b g n t h", g=k.shape[2]).to(exact) * scale
-    # Autocast would round the scores. The meta device, on which FLOPs are counted, has none.
-    device = q.device.type
-    with nullcontext() if device == "meta" else torch.autocast(device, enabled=False):
+    with without_autocast(q.device):  # autocast would round the scores
         scores = capped(grouped @ rearrange(k, "b s g h -> b g 1 h s").to(exact), cap)
         probabilities = scores.masked_fill(~seen[:, None, None], float("-inf")).softmax(-1)
         y = probabilities.to(v.dtype) @ rearrange(v, "b s g h -> b g 1 s h")

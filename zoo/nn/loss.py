@@ -19,7 +19,7 @@ from zoo.kernels.softmax import IGNORE_INDEX as IGNORE_INDEX
 from zoo.kernels.softmax import counted_index, has_kernel, softmax_gradient, softmax_gradient_
 from zoo.kernels.support import Context
 from zoo.utils.errors import DataError, ZooError
-from zoo.utils.exact import exact
+from zoo.utils.exact import exact, has_autocast, without_autocast
 
 SMALL = 2**22
 """Logits up to this many entries (16 MiB in float32) are one chunk."""
@@ -159,7 +159,7 @@ def _sums(
     hidden_grads: list[Tensor] = []
     weight_grad: Tensor | None = None
     bias_grad = None if bias is None or not bias_needs_grad else torch.zeros_like(bias, dtype=exact_dtype)
-    with torch.autocast(hidden.device.type, enabled=False):
+    with without_autocast(hidden.device):
         matrix = weight.to(dtype)
         chunks = zip(torch.split(hidden.to(dtype), rows), torch.split(targets, rows), strict=True)
         for h, t in chunks:
@@ -224,9 +224,9 @@ def _parts(sums: _Sums, reciprocal: Tensor, z_loss: float) -> LossParts:
 def _matmul_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
     """The dtype of the matrix products: that of autocast, which as in torch does not apply to float64."""
     dtype = torch.promote_types(hidden.dtype, weight.dtype)
-    device = hidden.device.type
-    if torch.is_autocast_enabled(device) and dtype != torch.float64:
-        return torch.get_autocast_dtype(device)
+    device = hidden.device
+    if has_autocast(device) and torch.is_autocast_enabled(device.type) and dtype != torch.float64:
+        return torch.get_autocast_dtype(device.type)
     return dtype
 
 
