@@ -376,11 +376,19 @@ def test_schedule_free_by_hand_needs_an_interpolation() -> None:
         (CautiousAdamW, {"eps": math.nan}, r"eps is nan, expected a finite number >= 0"),
         (Prodigy, {"betas": (0.9, 1.5)}, r"betas is \(0\.9, 1\.5\), expected two numbers in \[0, 1\)"),
         (Prodigy, {"d0": 0.0}, r"d0 is 0\.0, expected a finite number > 0"),
+        (Prodigy, {"growth_rate": -1}, r"growth_rate is -1, expected a number >= 1"),
+        (Prodigy, {"growth_rate": 0.9}, r"growth_rate is 0\.9, expected a number >= 1"),
+        (Prodigy, {"bias_correction": "no"}, r"bias_correction is 'no', expected True or False"),
         (SOAP, {"precondition_frequency": 0}, r"precondition_frequency is 0, expected a whole number > 0"),
         (SOAP, {"precondition_frequency": 2.5}, r"frequency is 2\.5, expected a whole number > 0"),
         (MARS, {"gamma": -0.1}, r"gamma is -0\.1, expected a finite number >= 0"),
         (Adafactor, {"lr": 0.1, "decay": 0}, r"decay is 0, expected a finite number > 0"),
         (ScheduleFreeAdamW, {"weight_decay": True}, r"weight_decay is True, expected a finite number >= 0"),
+        (ScheduleFreeAdamW, {"warmup_steps": 2.5}, r"warmup_steps is 2\.5, expected a whole number >= 0"),
+        (Muon, {"lr": 0.1, "nesterov": "no"}, r"nesterov is 'no', expected True or False"),
+        (Muon, {"lr": 0.1, "cautious": None}, r"cautious is None, expected True or False"),
+        (Muon, {"lr": 0.1, "dtype": "bfloat16"}, r"dtype is 'bfloat16', expected torch\.float64 or"),
+        (NorMuon, {"dtype": torch.int32}, r"dtype is torch\.int32, expected torch\.float64 or"),
         (Muon, {"lr": 0.1, "adjust": "foo"}, r"adjust is 'foo', expected 'match_adam' or 'shape' or 'spec"),
         (Muon, {"lr": 0.1, "coefficients": "jordan"}, r"coefficients is 'jordan', expected 'newton_schulz'"),
         (
@@ -412,7 +420,9 @@ def test_what_ranges_admit() -> None:
     for rate in (0, 0.0, np.float32(0.1), torch.tensor(0.1)):
         Lion([nn.Parameter(torch.eye(2))], lr=rate)  # type: ignore[arg-type]  # as torch's optimizers do
     Adafactor([nn.Parameter(torch.eye(2))], lr=0.1, clip_threshold=math.inf)
-    Prodigy([nn.Parameter(torch.eye(2))], growth_rate=math.inf)
+    for growth in (None, 1, 1.02, math.inf):
+        Prodigy([nn.Parameter(torch.eye(2))], growth_rate=growth)
+    ScheduleFreeAdamW([nn.Parameter(torch.eye(2))], warmup_steps=0)
     AdEMAMix([nn.Parameter(torch.eye(2))], alpha_warmup=None, beta3_warmup=3)
 
 

@@ -28,7 +28,7 @@ from zoo.optim.moments import decay_weights
 from zoo.optim.newton_schulz import Coefficients, flops, orthogonal
 from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
-from zoo.optim.ranges import COUNT, DECAY, NOT_NEGATIVE, Words
+from zoo.optim.ranges import COUNT, DECAY, FLOATING, NOT_NEGATIVE, SWITCH, OneOf
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import batches, slot_dtype
@@ -78,8 +78,11 @@ class Muon(ZooOptimizer):
         "momentum": DECAY,
         "weight_decay": NOT_NEGATIVE,
         "ns_steps": COUNT,
-        "adjust": Words(get_args(UpdateFactor)),
-        "coefficients": Words(get_args(Coefficients)),
+        "nesterov": SWITCH,
+        "adjust": OneOf(get_args(UpdateFactor)),
+        "coefficients": OneOf(get_args(Coefficients)),
+        "cautious": SWITCH,
+        "dtype": FLOATING,
     }
 
     def __init__(

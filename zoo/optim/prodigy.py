@@ -17,7 +17,7 @@ from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks, changed_blocks
 from zoo.optim.optimizer import SteppingOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
-from zoo.optim.ranges import DECAY, NOT_NEGATIVE, POSITIVE, TWO_DECAYS
+from zoo.optim.ranges import DECAY, NOT_NEGATIVE, POSITIVE, SWITCH, TWO_DECAYS, Numbers
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import slot_dtype
@@ -55,6 +55,9 @@ class Prodigy(SteppingOptimizer):
         "weight_decay": NOT_NEGATIVE,
         "d0": POSITIVE,
         "d_coef": POSITIVE,
+        "growth_rate": Numbers("a number >= 1", low=1, others=(math.inf,)),
+        "bias_correction": SWITCH,
+        "safeguard_warmup": SWITCH,
     }
 
     def __init__(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from zoo.optim.param_group import ParamGroup
@@ -26,11 +27,12 @@ class Valid(Protocol):
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers from 0 up to a bound that is excluded.
+    """Numbers from a lower bound up to an upper one that is excluded.
 
     Attributes:
         expected: The words for the values in an error message.
         high: The upper bound.
+        low: The lower bound.
         without_zero: Whether 0 is excluded as well.
         whole: Whether fractions are excluded.
         others: Further values that are valid.
@@ -39,6 +41,7 @@ class Numbers:
 
     expected: str
     high: float = math.inf
+    low: float = 0
     without_zero: bool = False
     whole: bool = False
     others: tuple[object, ...] = ()
@@ -52,30 +55,37 @@ class Numbers:
     def _has(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real | Tensor):
             return False
-        return 0 <= float(value) < self.high and not (self.without_zero and value == 0)
+        return self.low <= float(value) < self.high and not (self.without_zero and value == 0)
 
 
 @dataclass(frozen=True)
-class Words:
-    """Some words."""
+class OneOf:
+    """Some values.
 
-    words: tuple[str, ...]
+    Attributes:
+        values: The values: words, booleans or dtypes.
+    """
+
+    values: tuple[object, ...]
 
     @property
     def expected(self) -> str:
-        """The words, quoted."""
-        return " or ".join(map(repr, self.words))
+        """The values as Python writes them."""
+        return " or ".join(map(repr, self.values))
 
     def __contains__(self, value: object) -> bool:
-        return value in self.words
+        return value in self.values
 
 
 NOT_NEGATIVE = Numbers("a finite number >= 0")
 POSITIVE = Numbers("a finite number > 0", without_zero=True)
 COUNT = Numbers("a whole number > 0", without_zero=True, whole=True)
+COUNT_OR_ZERO = Numbers("a whole number >= 0", whole=True)
 DECAY = Numbers("a number in [0, 1)", high=1)
 DECAY_OR_NONE = Numbers("a number in [0, 1) or None", high=1, others=(None,))
 TWO_DECAYS = Numbers("two numbers in [0, 1)", high=1, count=2)
+SWITCH = OneOf((True, False))
+FLOATING = OneOf((torch.float64, torch.float32, torch.bfloat16, torch.float16))
 
 
 def check_ranges(group: ParamGroup, valid: Mapping[str, Valid], place: str) -> None:

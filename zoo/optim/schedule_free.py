@@ -16,7 +16,7 @@ from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import changed_blocks
 from zoo.optim.optimizer import SteppingOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
-from zoo.optim.ranges import NOT_NEGATIVE, TWO_DECAYS
+from zoo.optim.ranges import COUNT_OR_ZERO, NOT_NEGATIVE, TWO_DECAYS
 from zoo.optim.sharding import reduced_like
 from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import slot_dtype
@@ -50,7 +50,7 @@ class ScheduleFreeAdamW(SteppingOptimizer):
         "betas": TWO_DECAYS,
         "eps": NOT_NEGATIVE,
         "weight_decay": NOT_NEGATIVE,
-        "warmup_steps": NOT_NEGATIVE,
+        "warmup_steps": COUNT_OR_ZERO,
         "r": NOT_NEGATIVE,
         "weight_lr_power": NOT_NEGATIVE,
     }
