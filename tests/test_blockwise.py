@@ -88,6 +88,7 @@ def test_meta_tensors_have_no_autocast() -> None:
     assert y.is_meta and q.grad is not None
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile warns of itself
 def test_compiles_without_a_graph_break() -> None:
     inputs = example(130, torch.float32)
     compiled = torch.compile(blockwise_attention, fullgraph=True, backend="aot_eager")
