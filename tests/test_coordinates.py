@@ -16,7 +16,7 @@ from pages import DOCS, sections
 from benchmarks.alignment import exponents, gains, weighted
 from benchmarks.coordinates import configuration
 from zoo.diagnose.coordinate_axes import DEPTH, WIDTH, Axis, block_names, names_at
-from zoo.diagnose.coordinates import MAX_CHANGE, TOLERANCE, _exponent, check_coordinates
+from zoo.diagnose.coordinates import MAX_CHANGE, TOLERANCE, ModuleCheck, _exponent, check_coordinates
 from zoo.report.coordinates import verdict_of
 from zoo.run.config import load_config
 from zoo.run.first_weights import initial_model
@@ -133,6 +133,27 @@ def test_parameters_are_no_outputs() -> None:
     names = {module.name for module in check.modules}
     assert {"read_out", "blocks.0.attention_residual", "embedding"} <= names
     assert not {name for name in names if name.endswith((".s_z", ".s_qk", ".s_u", ".s_nu", ".alpha"))}
+
+
+def test_calls_of_a_module_are_checked_apart() -> None:
+    """BERT with relative positions maps two inputs to keys and values: the stream and a table of distances."""
+    position = {"type": "relative", "length": 8}
+    model = {"type": "bert", "vocab_size": 64, "d_model": 32, "n_layers": 1, "n_heads": 4}
+    settings = {"model": model | {"position": position}, "optimizer": {"type": "adamw", "lr": 3e-3}}
+
+    def checked(biases: str) -> dict[str, ModuleCheck]:
+        config = load_config(settings, [f"model.position.biases={biases}"])
+        return {m.name: m for m in check_coordinates(config, [32, 64], seeds=1, steps=2).modules}
+
+    twice, once = checked("twice"), checked("once")  # with "once" the map is no module for the table
+    assert twice.keys() - once.keys() == {f"blocks.0.attention.{map_} (call 2)" for map_ in "kv"}
+    for map_ in ("blocks.0.attention.k", "blocks.0.attention.v"):
+        first, second = twice[map_], twice[f"{map_} (call 2)"]
+        assert first.sizes[0] == once[map_].sizes[0]
+        assert first.sizes[0] != second.sizes[0]
+        assert first.change == second.change
+        assert first.alignment is not None
+        assert second.alignment is not None  # the table, which is a parameter, has moved
 
 
 def test_exponents_by_hand() -> None:
@@ -271,6 +292,7 @@ def test_other_models() -> None:
     deep = check_coordinates(load_config("t5-tiny"), [2, 4], DEPTH, seeds=1, steps=2)
     names = {module.name for module in deep.modules}
     assert {"encoder_blocks.1.mlp.down", "decoder_blocks.0.cross.o", "decoder_norm"} < names
+    assert {"embedding", "embedding (call 2)"} < names  # of the encoder and of the decoder
     assert not any(name.endswith("blocks.2") for name in names)
     wide = check_coordinates(load_config("lstm-tiny"), [16, 32], seeds=1, steps=2)
     assert [module.name for module in wide.modules] == ["embedding", "lstm", "read_out"]

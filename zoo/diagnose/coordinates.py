@@ -7,6 +7,11 @@ module's output on one batch, on which the model is trained for a few steps.
 nGPT's outputs are normalised, so that their sizes are not informative. For such a model the check measures
 how far every output has moved since the first step, relative to its size at that step.
 
+A module that is called more than once in a forward pass has as many outputs: T5's table of tokens is read for
+the encoder and for the decoder, and in BERT with relative positions the maps to keys and values are applied
+to the hidden states and to the table of distances. Every such call is checked by itself, since its inputs
+have another size and move in another way.
+
 What a module returns without an input, such as a vector of scalings, is a parameter and no output; the check
 sees it in the outputs of the modules that use it.
 
@@ -19,7 +24,7 @@ under an exact rule as well. So there is a largest change up to which widths can
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,10 +80,10 @@ class Alignment:
 
 @dataclass(frozen=True)
 class ModuleCheck:
-    """The result of a coordinate check for one module.
+    """The result of a coordinate check for one module, or for one call of it if a forward pass has several.
 
     Attributes:
-        name: the name of the module in the smallest model.
+        name: the name of the module in the smallest model; that of its second call has "(call 2)" behind it.
         sizes: the measurements at each size of the model, for every measured step, averaged over seeds. The
             first step is before any update, where nothing has moved.
         alignment: the alignment of a linear map at the last step and the largest size, averaged over seeds;
@@ -205,14 +210,14 @@ def check_coordinates(
     optimizer = config.optimizer.model_copy(update={"lr": rate})
     models = [axis.resized(config.model, size) for size in ordered]
     require_room(config.model_copy(update={"model": models[-1]}), torch.device("cpu"))
-    sizes_by_name: dict[str, list[list[list[float]]]] = defaultdict(
+    sizes_by_call: dict[_Call, list[list[list[float]]]] = defaultdict(
         lambda: [[[] for _ in ordered] for _ in range(steps)]
     )
-    aligned: dict[str, list[Alignment]] = defaultdict(list)
+    aligned: dict[_Call, list[Alignment]] = defaultdict(list)
     changes: dict[str, list[float]] = defaultdict(list)
     before: list[float] = []
     after: list[float] = []
-    may_shrink: set[str] = set()
+    may_shrink: set[_Call] = set()
     movement = False
     blocks: Sequence[str] = ()
     for i, model_config in enumerate(models):
@@ -229,8 +234,8 @@ def check_coordinates(
             if i == 0:
                 before.append(trial.loss())
             for step in range(steps):
-                for name, size in trial.measure().items():
-                    sizes_by_name[name][step][i].append(size)
+                for call, size in trial.measure().items():
+                    sizes_by_call[call][step][i].append(size)
                 if step + 1 < steps:
                     trial.step()
             may_shrink |= trial.ends_of_branches if axis.adds_branches else trial.heads
@@ -239,8 +244,8 @@ def check_coordinates(
                 for name, change in trial.changes():
                     changes[name].append(change)
             if i == len(ordered) - 1 and steps > 1:
-                for name, alignment in trial.alignments():
-                    aligned[name].append(alignment)
+                for call, alignment in trial.alignments():
+                    aligned[call].append(alignment)
     changed = {name: _mean(values) for name, values in changes.items()}
     over_m = config.transfer.update_size == "entry" and config.transfer.of_sizes
     limited = axis is WIDTH and over_m and not movement and any(changed.values())
@@ -253,16 +258,33 @@ def check_coordinates(
         (_mean(before), _mean(after)),
         tuple(
             ModuleCheck(
-                name,
+                str(call),
                 tuple(tuple(map(_mean, at)) for at in (measured[1:] if movement else measured)),
-                _mean_alignment(aligned[name]) if name in aligned else None,
-                changed.get(name),
-                name in may_shrink,
+                _mean_alignment(aligned[call]) if call in aligned else None,
+                changed.get(call.module),
+                call in may_shrink,
             )
-            for name, measured in sizes_by_name.items()
+            for call, measured in sizes_by_call.items()
             if all(values for at in measured for values in at)  # a part that only the first block has
         ),
     )
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of a module in a forward pass.
+
+    Attributes:
+        module: the name of the module in the smallest model.
+        number: 1 for its first call.
+    """
+
+    module: str
+    number: int
+
+    def __str__(self) -> str:
+        """The name of the module, and from the second call on the number of the call."""
+        return self.module if self.number == 1 else f"{self.module} (call {self.number})"
 
 
 class _Trial:
@@ -284,37 +306,37 @@ class _Trial:
         self.optimizer = build_optimizer(self.model, config.optimizer, transfer=config.transfer, steps=steps)
         streams = getattr(config.model, "streams", None)  # of an LSTM that carries its state
         self.batch = self.model.example(streams or BATCH, LENGTH)
-        self.inputs: dict[str, list[Tensor]] = defaultdict(list)
+        self.inputs: dict[_Call, list[Tensor]] = defaultdict(list)
         self.modules = {
             name: m for name, m in names_at(self.model, self.blocks).items() if isinstance(m, Module)
         }
         self.linear = {name: m for name, m in self.modules.items() if isinstance(m, Linear)}
         self.start = {name: m.virtual("weight").detach().clone() for name, m in self.linear.items()}
-        self.first: dict[str, Tensor] = {}
-        self.heads: set[str] = set()
-        self.ends_of_branches: set[str] = set()
+        self.first: dict[_Call, Tensor] = {}
+        self.heads: set[_Call] = set()
+        self.ends_of_branches: set[_Call] = set()
 
-    def measure(self) -> dict[str, float]:
-        """The size or the movement of every module's output, by name; of a module used twice, of the last."""
-        outputs: dict[str, Tensor] = {}
+    def measure(self) -> dict[_Call, float]:
+        """The size or the movement of the output of every call of a module."""
+        outputs: dict[_Call, Tensor] = {}
         with torch.no_grad(), _watched(self.modules, outputs, self.inputs):
             *inputs, _ = self.batch
             logits = self.model(*inputs)
-        self.heads = {name for name, output in outputs.items() if output is logits}
+        self.heads = {call for call, output in outputs.items() if output is logits}
         last = [
             output
-            for name, output in outputs.items()
-            if any(spec.residual_branches > 1 for spec in self.modules[name].specs.values())
+            for call, output in outputs.items()
+            if any(spec.residual_branches > 1 for spec in self.modules[call.module].specs.values())
         ]
         self.ends_of_branches = {
-            name for name, output in outputs.items() if any(output is end for end in last)
+            call for call, output in outputs.items() if any(output is end for end in last)
         }
         if not self.movement:
-            return {name: _size(output) for name, output in outputs.items()}
+            return {call: _size(output) for call, output in outputs.items()}
         self.first = self.first or outputs
         return {
-            name: _size(output - self.first[name]) / _size(self.first[name])
-            for name, output in outputs.items()
+            call: _size(output - self.first[call]) / _size(self.first[call])
+            for call, output in outputs.items()
         }
 
     def step(self) -> None:
@@ -338,14 +360,14 @@ class _Trial:
                 change = self.linear[name].virtual("weight").detach() - weight
                 yield name, (change.norm() / weight.norm()).item()
 
-    def alignments(self) -> Iterator[tuple[str, Alignment]]:
-        """The exponents of every linear map that has changed."""
-        for name, (first, *_, last) in self.inputs.items():
-            module, weight = self.linear[name], self.start[name]
+    def alignments(self) -> Iterator[tuple[_Call, Alignment]]:
+        """The exponents of every call of a linear map that has changed, and so has the input of the call."""
+        for call, (first, last) in self.inputs.items():
+            module, weight = self.linear[call.module], self.start[call.module]
             change, moved = module.virtual("weight").detach() - weight, last - first
             if change.any() and moved.any():
                 pairs = ((change, last), (weight, moved), (change, moved))
-                yield name, Alignment(*(_exponent(w, x) for w, x in pairs))
+                yield call, Alignment(*(_exponent(w, x) for w, x in pairs))
 
 
 def _size(output: Tensor) -> float:
@@ -355,17 +377,27 @@ def _size(output: Tensor) -> float:
 
 @contextmanager
 def _watched(
-    modules: Mapping[str, Module], outputs: dict[str, Tensor], inputs: Mapping[str, list[Tensor]]
+    modules: Mapping[str, Module], outputs: dict[_Call, Tensor], inputs: dict[_Call, list[Tensor]]
 ) -> Iterator[None]:
-    """Record the outputs of modules and the inputs of linear maps within a `with` block."""
+    """Record what modules do in a forward pass within a `with` block.
+
+    Args:
+        modules: the modules that are watched, by name.
+        outputs: receives the output of every call.
+        inputs: receives the first and the latest input, float32, of every call of a linear map.
+    """
+    calls: Counter[str] = Counter()
 
     def watch(name: str) -> Callable[..., None]:
         def record(module: nn.Module, given: tuple[Tensor, ...], output: object) -> None:
+            calls[name] += 1
+            call = _Call(name, calls[name])
             match output:
                 case (Tensor() as hidden) | (Tensor() as hidden, LSTMState()) if given:
-                    outputs[name] = hidden
+                    outputs[call] = hidden
             if isinstance(module, Linear):
-                inputs[name].append(given[0].detach().float())
+                # A copy, because an input may be a parameter, which the optimizer changes in place.
+                inputs[call] = [*inputs[call][:1], given[0].detach().to(torch.float32, copy=True)]
 
         return record
 

@@ -53,7 +53,8 @@ def verdict_of(check: CoordinateCheck) -> list[str]:
             f"{after:.3g}. Expected a smaller --lr."
         )
     elif check.rate_hides_rule and check.largest_lr is not None:
-        change, name = max((m.change, m.name) for m in check.modules if m.change is not None)
+        changes = [(m.change, m.name) for m in check.modules if m.change is not None]
+        change, name = max(changes, key=lambda pair: pair[0])
         sentences.append(
             f"The learning rate {check.lr:g} is too large for a judgement of the rule: at {smallest} the "
             f"weights of {name} change by {change:.2g} times their start, and from {MAX_CHANGE:.2g} on "
