@@ -135,6 +135,22 @@ def test_parameters_are_no_outputs() -> None:
     assert not {name for name in names if name.endswith((".s_z", ".s_qk", ".s_u", ".s_nu", ".alpha"))}
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_lookups_are_measured_with_the_constant_that_multiplies_them(tied: bool) -> None:
+    """Times sqrt(d): under muP the stream starts alike at every width; a table of one scale makes it grow."""
+    model = SETTINGS["model"] | {"scaled_embedding": True, "tied": tied}
+    found = {}
+    for name, rule in (("mup", RULES["mup"]), ("none", {})):
+        config = load_config(SETTINGS | {"model": model, "init": "gpt2"} | rule)
+        check = check_coordinates(config, [32, 128], seeds=1, steps=1)
+        found[name] = check.modules[0]
+        assert found[name].name == "embedding"
+        deeper = check_coordinates(config, [2, 4], DEPTH, seeds=1, steps=1)
+        assert deeper.modules[0].factors == pytest.approx([1], rel=0.05)  # the constant stays the same
+    assert found["mup"].factors == pytest.approx([1], rel=0.05)
+    assert found["none"].factors == pytest.approx([4**0.5], rel=0.05)
+
+
 def test_calls_of_a_module_are_checked_apart() -> None:
     """BERT with relative positions maps two inputs to keys and values: the stream and a table of distances."""
     position = {"type": "relative", "length": 8}

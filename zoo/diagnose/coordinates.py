@@ -12,6 +12,12 @@ the encoder and for the decoder, and in BERT with relative positions the maps to
 to the hidden states and to the table of distances. Every such call is checked by itself, since its inputs
 have another size and move in another way.
 
+The vectors that are looked up in a table are measured as the model uses them. If it multiplies them by a
+constant that grows with the width, such as the sqrt(d_model) of `scaled_embedding`, it is their product with
+the constant that has to keep its size: the table's own output should then fall as d_model^-1/2, as it does
+under a rule for the width. The check therefore multiplies the table's output by what the constant has grown
+by since the smallest width (`WidthPowers.lookups`).
+
 What a module returns without an input, such as a vector of scalings, is a parameter and no output; the check
 sees it in the outputs of the modules that use it.
 
@@ -34,7 +40,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.diagnose.coordinate_axes import WIDTH, Axis, block_names, names_at
-from zoo.nn.linear import Linear
+from zoo.nn.linear import Embedding, Linear
 from zoo.nn.lstm import LSTMState
 from zoo.run.config import RunConfig
 from zoo.run.first_weights import initial_model, require_room
@@ -224,7 +230,7 @@ def check_coordinates(
         for seed in range(seeds):
             progress(f"{axis.name} {ordered[i]}, seed {seed}")
             run = config.model_copy(update={"model": model_config, "optimizer": optimizer, "seed": seed})
-            trial = _Trial(run, blocks)
+            trial = _Trial(run, blocks, ordered[i] / ordered[0] if axis is WIDTH else 1.0)
             movement, blocks = trial.movement, trial.blocks
             if movement and steps < 2:
                 raise ConfigError(
@@ -290,12 +296,13 @@ class _Call:
 class _Trial:
     """One model at one size with one seed."""
 
-    def __init__(self, config: RunConfig, blocks: Sequence[str]) -> None:
+    def __init__(self, config: RunConfig, blocks: Sequence[str], width: float) -> None:
         """Initialise the model.
 
         Args:
             config: the configuration of the run.
             blocks: names of the blocks of the smallest model; empty: this is the smallest one.
+            width: the ratio of the width to that of the smallest model.
         """
         assert config.optimizer is not None  # the caller has checked it
         self.model = initial_model(config).model
@@ -309,6 +316,11 @@ class _Trial:
         self.inputs: dict[_Call, list[Tensor]] = defaultdict(list)
         self.modules = {
             name: m for name, m in names_at(self.model, self.blocks).items() if isinstance(m, Module)
+        }
+        self.constants = {  # what the model's factors of looked-up vectors have grown by
+            name: width ** m.specs["weight"].powers.lookups
+            for name, m in self.modules.items()
+            if isinstance(m, Embedding)
         }
         self.linear = {name: m for name, m in self.modules.items() if isinstance(m, Linear)}
         self.start = {name: m.virtual("weight").detach().clone() for name, m in self.linear.items()}
@@ -332,7 +344,9 @@ class _Trial:
             call for call, output in outputs.items() if any(output is end for end in last)
         }
         if not self.movement:
-            return {call: _size(output) for call, output in outputs.items()}
+            return {
+                call: _size(output) * self.constants.get(call.module, 1.0) for call, output in outputs.items()
+            }
         self.first = self.first or outputs
         return {
             call: _size(output - self.first[call]) / _size(self.first[call])
