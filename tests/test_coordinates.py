@@ -152,7 +152,7 @@ def test_lookups_are_measured_with_the_constant_that_multiplies_them(tied: bool)
 
 
 def test_calls_of_a_module_are_checked_apart() -> None:
-    """BERT with relative positions maps two inputs to keys and values: the stream and a table of distances."""
+    """BERT with relative positions maps the stream and a table of distances to keys and values."""
     position = {"type": "relative", "length": 8}
     model = {"type": "bert", "vocab_size": 64, "d_model": 32, "n_layers": 1, "n_heads": 4}
     settings = {"model": model | {"position": position}, "optimizer": {"type": "adamw", "lr": 3e-3}}

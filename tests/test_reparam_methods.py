@@ -517,6 +517,25 @@ def test_split_keeps_the_model(method: str, tmp_path: Path) -> None:
     assert torch.equal(again(tokens), model(tokens))
 
 
+@pytest.mark.parametrize("method", ["wesar", "weight_norm", "lora", "residual", "multipliers"])
+def test_a_split_model_of_bfloat16_computes_in_bfloat16(method: str, tmp_path: Path) -> None:
+    """What is added is float32; virtual tensors are rounded, so that the merged model is the same."""
+    model = build_model("gpt", vocab_size=64, d_model=32, n_layers=1, n_heads=4, init="gpt2").bfloat16()
+    plain = {name for name, _ in model.named_parameters()}
+    report = split_model(model, method)
+    rounding = torch.finfo(torch.bfloat16).eps * report.max_logit
+    assert report.max_difference <= rounding
+    tokens, targets = model.example()
+    assert model(tokens).dtype == torch.bfloat16
+    assert {p.dtype for name, p in model.named_parameters() if name not in plain} <= {torch.float32}
+    torch.autograd.backward(model.loss(tokens, targets).total)
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+    again = load_model(save_model(model, tmp_path / "model.safetensors"))
+    assert (again(tokens) - model(tokens)).abs().max() <= 2 * rounding
+    assert merge_model(model).max_difference == 0
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+
+
 class CrashError(Exception):
     """What ends a run in the middle of a step."""
 

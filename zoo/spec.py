@@ -201,6 +201,8 @@ class Reparameterisation:
     """Computes the tensor that a module uses (the virtual tensor) from the tensors that are trained.
 
     An instance holds names and numbers but no tensors: these belong to the module and may be replaced there.
+    What it returns may be more precise than the trained tensor, for instance because it multiplies a bfloat16
+    tensor by a float32 one; `Module` rounds it to the dtype of the trained tensor.
 
     Attributes:
         lookup: a fixed factor of the vectors that are looked up in a table tied to the head.
@@ -338,16 +340,23 @@ class Module(nn.Module):
             self.averaged_buffers.append(name)
 
     def virtual(self, name: str) -> Tensor:
-        """The tensor that the layer computes with for `name`: the parameter, or its reparameterisation."""
+        """The tensor that the layer computes with for `name`: the parameter, or its reparameterisation.
+
+        It has the parameter's dtype, so that the layer computes in the same precision with a
+        reparameterisation, whose own tensors may be float32 beside a bfloat16 parameter.
+        """
         weight: Tensor = getattr(self, name)
         reparameterisation = self.reparameterised.get(name)
-        return weight if reparameterisation is None else reparameterisation(self, weight)
+        return weight if reparameterisation is None else reparameterisation(self, weight).to(weight.dtype)
 
     def factored(self, name: str) -> tuple[Tensor, Tensor | None]:
-        """A tensor, and a factor (1,) or None, whose product is `virtual(name)`."""
+        """A tensor of the parameter's dtype, and a factor (1,) or None, whose product is `virtual(name)`."""
         weight: Tensor = getattr(self, name)
         reparameterisation = self.reparameterised.get(name)
-        return (weight, None) if reparameterisation is None else reparameterisation.factored(self, weight)
+        if reparameterisation is None:
+            return weight, None
+        tensor, factor = reparameterisation.factored(self, weight)
+        return tensor.to(weight.dtype), factor
 
     def virtual_rows(self, name: str, index: Tensor) -> Tensor:
         """The rows `index` of `virtual(name)`, without computing all of it.
@@ -357,13 +366,13 @@ class Module(nn.Module):
             index: int64 tensor of any shape.
 
         Returns:
-            (*index.shape, width).
+            (*index.shape, width), of the parameter's dtype.
         """
         weight: Tensor = getattr(self, name)
         reparameterisation = self.reparameterised.get(name)
         if reparameterisation is None:
             return F.embedding(index, weight)
-        return reparameterisation.virtual_rows(self, weight, index)
+        return reparameterisation.virtual_rows(self, weight, index).to(weight.dtype)
 
 
 @dataclass(frozen=True)

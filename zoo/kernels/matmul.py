@@ -72,13 +72,13 @@ def linear(x: Tensor, weight: Tensor, factor: Tensor | None = None) -> Tensor:
     Args:
         x: (..., in).
         weight: W, (out, in).
-        factor: (1,), or None for 1.
+        factor: (1,), which may be float32 beside a bfloat16 matrix, or None for 1.
 
     Returns:
         (..., out).
     """
     if not _suits_onednn(x, weight):
-        weight = weight if factor is None else weight * factor
+        weight = weight if factor is None else (weight * factor).to(weight.dtype)
         if not _is_rounded(x, weight):
             return F.linear(x, weight)
         rounded: Tensor = differentiable(_RoundedLinear, x.reshape(-1, x.shape[-1]), weight)

@@ -77,7 +77,8 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
     """Turn a plain model into a reparameterised one that computes the same, in place.
 
     WeSaR's gates start at the scales of the tensors, Weight Normalization's lengths at the norms of their
-    rows; LoRA leaves the tensors as they are. The lookup factor of a tied table stays.
+    rows; LoRA leaves the tensors as they are. The lookup factor of a tied table stays. The tensors that are
+    added are float32, also in a model of bfloat16 or float16, which still computes in its own dtype.
 
     Args:
         model: a plain model.

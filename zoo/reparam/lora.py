@@ -40,12 +40,12 @@ class LowRank(Reparameterisation):
         return self.down, self.up
 
     def __call__(self, module: Module, weight: Tensor) -> Tensor:
-        """Return the virtual tensor, of the shape and dtype of `weight`, computed in float32 or better."""
+        """Return the virtual tensor, of the shape of `weight`, in float32 or better."""
         change = exact(getattr(module, self.up)) @ exact(getattr(module, self.down))
         virtual = exact(weight) + change.view_as(weight) * self.factor
         if self.sphere_dim is not None:
             virtual = F.normalize(virtual, dim=self.sphere_dim)
-        return virtual.to(weight.dtype)
+        return virtual
 
     def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
         """Return the rows `index` of the virtual table, times the lookup factor."""
@@ -53,7 +53,7 @@ class LowRank(Reparameterisation):
         virtual = exact(F.embedding(index, weight)) + change * self.factor
         if self.sphere_dim is not None:
             virtual = F.normalize(virtual, dim=-1)
-        return (virtual * self.lookup).to(weight.dtype)
+        return virtual * self.lookup
 
 
 @REPARAMS.register

@@ -37,17 +37,16 @@ class RowNorm(Reparameterisation):
         return (self.length,)
 
     def __call__(self, module: Module, weight: Tensor) -> Tensor:
-        """Return the virtual tensor, of the shape of `weight`."""
+        """Return the virtual tensor, of the shape of `weight`, in float32 or better."""
         g: Tensor = getattr(module, self.length)
         v = weight.reshape(len(g), -1)
-        virtual = (v * (g.unsqueeze(1) / norm(v))).view_as(weight)
-        return virtual.to(torch.promote_types(weight.dtype, g.dtype))  # bfloat16 if all of the model is
+        return (v * (g.unsqueeze(1) / norm(v))).view_as(weight)
 
     def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
         """Return the rows `index` of the virtual table, times the lookup factor."""
         v = F.embedding(index, weight)
         g = F.embedding(index, getattr(module, self.length).unsqueeze(1))
-        return (v * (g * self.lookup / norm(v))).to(torch.promote_types(v.dtype, g.dtype))
+        return v * (g * self.lookup / norm(v))
 
     @torch.no_grad()
     def initialise(self, module: Module, name: str) -> None:
