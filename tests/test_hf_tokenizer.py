@@ -12,10 +12,12 @@ import pytest
 import tokenizers
 import transformers
 from hub_tokenizers import TEXT, TOKENIZERS, saved
+from tokenizers import decoders
 
 from zoo.data.tokenizers.base import check_vocabulary, load_tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.huggingface import HuggingFaceConfig, HuggingFaceTokenizer
+from zoo.data.tokenizers.parts import decodes_in_parts
 from zoo.data.tokenizers.saved import SavedConfig, find_tokenizer
 from zoo.data.tokenizers.sentencepiece import SentencePieceConfig
 from zoo.models import ModelConfig
@@ -110,11 +112,45 @@ def test_special_tokens_in_a_text_are_text(tmp_path: Path, name: str) -> None:
 def test_pieces_come_as_they_are_written(tmp_path: Path, name: str) -> None:
     ours = opened(name, tmp_path)
     ids = ours.encode(SAMPLES[0])
-    writer = TextStreamer(ours.decode, ids[:3])
+    writer = TextStreamer(ours.decode, ids[:3], is_final=ours.is_final)
     pieces = [writer.add(token) for token in ids[3:]]
     assert "".join([*pieces, writer.end()]) == ours.decode(ids)
     assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in pieces)
     assert len([piece for piece in pieces if piece]) > 5
+
+
+@pytest.mark.parametrize(
+    ("decoder", "expected"),
+    [
+        (None, True),
+        (decoders.ByteLevel(), True),
+        (decoders.WordPiece(), True),
+        (decoders.BPEDecoder(), True),
+        (
+            decoders.Sequence([decoders.Replace("\u2581", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]),
+            True,
+        ),
+        (decoders.Sequence([decoders.Fuse(), decoders.Replace("ab", "c")]), False),
+        (decoders.Strip(" ", 0, 1), False),
+        (decoders.CTC(), False),
+    ],
+    ids=str,
+)
+def test_decoders_that_work_in_parts(decoder: Any, expected: bool) -> None:
+    assert decodes_in_parts(decoder) == expected
+
+
+def test_bytes_may_change_until_another_token_comes(tmp_path: Path) -> None:
+    """One byte that is wrong makes all bytes beside it wrong, so that none is shown before the last one."""
+    ours = opened("byte-fallback", tmp_path)
+    byte, letter = (ours.encode(text)[-1] for text in ("\x00", "a"))
+    assert ours.decode([letter, byte, letter]) == "a\x00a"
+    assert ours.is_final([byte, letter])
+    assert not ours.is_final([letter, byte])
+    for without_text in (ours.eos_id, ours.vocab_size):
+        assert not ours.is_final([letter, byte, without_text])
+        assert ours.is_final([letter, without_text])
+    assert opened("byte-level", tmp_path).is_final([ours.eos_id])
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import random
+from collections.abc import Sequence
 from pathlib import Path
 
+import hub_tokenizers
 import pytest
+import sentencepiece
 import torch
 from command_line import zoo
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from zoo import build_model, generate
+from zoo import build_model, generate, save_model
+from zoo.data.objectives.span_corruption import SpanCorruption
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
-from zoo.data.tokenizers.sentencepiece import SentencePieceConfig
-from zoo.sampling import TextStreamer
+from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
+from zoo.data.tokenizers.sentencepiece import SentencePieceConfig, SentencePieceTokenizer
+from zoo.data.tokenizers.word import WordTokenizer
+from zoo.evaluation.text_generator import TextGenerator
+from zoo.sampling import Sampling, TextStreamer
 from zoo.sampling.repetition import Repetition
 from zoo.utils.errors import ZooError
 
@@ -26,7 +35,7 @@ def tokenizers() -> list[Tokenizer]:
 
 def written(tokenizer: Tokenizer, text: str, prompt: str = "", stop: tuple[str, ...] = ()) -> list[str]:
     """The pieces of a text, token by token; the prompt is in the first."""
-    writer = TextStreamer(tokenizer.decode, tokenizer.encode(prompt), stop)
+    writer = TextStreamer(tokenizer.decode, tokenizer.encode(prompt), stop, tokenizer.is_final)
     pieces = []
     for token in tokenizer.encode(text):
         pieces.append(writer.add(token))
@@ -41,6 +50,122 @@ def test_pieces_are_the_text(tokenizer: Tokenizer) -> None:
     assert "".join(pieces) == TEXT
     assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in pieces)
     assert len([piece for piece in pieces if piece]) > 10, "they come as they are written"
+
+
+def published_pieces() -> SentencePieceTokenizer:
+    """As Llama's and T5's: a blank in front of a text, which is removed with all others there, and bytes."""
+    file = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(hub_tokenizers.TEXT),
+        model_writer=file,
+        vocab_size=300,
+        model_type="bpe",
+        byte_fallback=True,
+        allow_whitespace_only_pieces=True,
+        minloglevel=2,
+    )
+    return SentencePieceTokenizer(file.getvalue(), "published")
+
+
+def of_every_kind() -> dict[str, Tokenizer]:
+    own: list[Tokenizer] = [*tokenizers(), WordTokenizer(["<eos>", "<unk>", "a", "bc"], "words")]
+    published = {
+        name: HuggingFaceTokenizer(make().to_str().encode(), {}, eos, name)
+        for name, (make, _, eos) in hub_tokenizers.TOKENIZERS.items()
+    }
+    return {t.type: t for t in own} | {"published sentencepiece": published_pieces()} | published
+
+
+KINDS = of_every_kind()
+
+
+class Counted:
+    """Decodes, and counts the tokens."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer, self.tokens = tokenizer, 0
+
+    def __call__(self, ids: Sequence[int]) -> str:
+        self.tokens += len(ids)
+        return self.tokenizer.decode(ids)
+
+
+def drawn(tokenizer: Tokenizer, seed: int, length: int) -> list[int]:
+    """Random tokens of the whole vocabulary or of a few, so that blanks, bytes and special tokens repeat."""
+    rng = random.Random(seed)
+    few = [rng.randrange(tokenizer.vocab_size) for _ in range(4)]
+    return rng.choices(few if seed % 2 else range(tokenizer.vocab_size), k=length)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_text_is_that_of_all_tokens_decoded_at_once(kind: str) -> None:
+    tokenizer = KINDS[kind]
+    for seed in range(60):
+        ids = drawn(tokenizer, seed, 5 + seed)
+        whole, n = tokenizer.decode(ids), seed % 3
+        after = len(tokenizer.decode(ids[:n]))
+        middle = (after + len(whole)) // 2
+        stop = (whole[middle : middle + 2], "zzz") if middle + 1 < len(whole) and seed % 5 == 0 else ()
+        writer = TextStreamer(tokenizer.decode, ids[:n], stop, tokenizer.is_final)
+        written = "".join(map(writer.add, ids[n:])) + writer.end()
+        assert written == (whole[: whole.index(stop[0], after)] if stop else whole), (seed, ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_as_many_tokens_are_decoded_as_the_text_is_long(kind: str) -> None:
+    """Also of those that make no text: invalid bytes, special tokens, ends of documents."""
+    tokenizer = KINDS[kind]
+    alone = [[token] * 1000 for token in (0, 1, 2, 0xC3, tokenizer.eos_id) if token < tokenizer.vocab_size]
+    for ids in (drawn(tokenizer, 0, 1000), *alone):
+        count = Counted(tokenizer)
+        writer = TextStreamer(count, ids[:100], is_final=tokenizer.is_final)
+        assert "".join(map(writer.add, ids[100:])) + writer.end() == tokenizer.decode(ids)
+        assert count.tokens < 20 * len(ids)
+
+
+def test_sentinels_between_the_spans_of_an_answer() -> None:
+    """Each span is a text of its own, whose first blank is removed."""
+    tokenizer, objective = KINDS["published sentencepiece"], SpanCorruption()
+    words = tokenizer.encode("the fox jumps over dogs")
+    ids = [
+        token
+        for i in range(3)
+        for token in (objective.sentinel(i, tokenizer.vocab_size), *words, tokenizer.vocab_size)
+    ]
+    writer = TextStreamer(lambda part: objective.decode(part, tokenizer), is_final=tokenizer.is_final)
+    assert "".join(map(writer.add, ids)) == objective.decode(ids, tokenizer)
+
+
+def test_a_tokenizer_that_does_not_say_what_is_final() -> None:
+    """A token that changes all later ones: everything is decoded again."""
+
+    def decode(ids: list[int]) -> str:
+        text, capitals = "", False
+        for token in ids:
+            capitals ^= token == 0
+            text += "" if token == 0 else chr(token).upper() if capitals else chr(token)
+        return text
+
+    ids = [97, 98, 0, *[99] * 20, 0, 100]
+    writer = TextStreamer(decode)
+    assert [writer.add(token) for token in ids] == ["a", "b", "", *"C" * 20, "", "d"]
+
+
+def test_the_command_decodes_in_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = build_model("gpt", vocab_size=256, d_model=16, n_layers=1, n_heads=2, seed=0)
+    save_model(model, tmp_path)
+    (folder := tmp_path / "tokenizer").mkdir()
+    ByteTokenizer().save(folder)
+    tokens, decode = 0, ByteTokenizer.decode
+
+    def counting(self: ByteTokenizer, ids: Sequence[int]) -> str:
+        nonlocal tokens
+        tokens += len(ids := list(ids))
+        return decode(self, ids)
+
+    monkeypatch.setattr(ByteTokenizer, "decode", counting)
+    TextGenerator(tmp_path).complete("a prompt", 200, Sampling(seed=0))
+    assert 200 < tokens < 12 * 200
 
 
 def test_bytes_that_are_no_character_are_told_at_the_end() -> None:

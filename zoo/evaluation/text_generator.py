@@ -188,7 +188,7 @@ class TextGenerator:
         def decode(tokens: list[int]) -> str:
             return prompting.decode(tokens, self._tokenizer)
 
-        streams = [TextStreamer(decode, start, stop) for _ in range(count)]
+        streams = [TextStreamer(decode, start, stop, self._tokenizer.is_final) for _ in range(count)]
         texts = [""] * count
 
         def write(i: int, piece: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -67,6 +67,24 @@ class Tokenizer(ABC):
         Raises:
             DataError: An id is outside the vocabulary.
         """
+
+    def is_final(self, ids: Sequence[int]) -> bool | None:
+        """Whether the text of these ids stays as it is, whatever ids follow.
+
+        `zoo.sampling.TextStreamer` asks this while ids are generated. It shows a final text, and decodes what
+        follows behind the ids of the last part that was final, not behind all ids. A tokenizer may say True
+        only if both give the same text: what an id is decoded to may depend on whether any text is in front
+        of it, because many tokenizers remove the blank of the first word, but not on text further back.
+
+        Args:
+            ids: the ids of a text, or of its end, which may include ids outside the vocabulary.
+
+        Returns:
+            True if the text is final, apart from U+FFFD at its end, which the caller takes for an incomplete
+            character. False if it may change: it is held back. None, as here, if that is not known, which is
+            right for every tokenizer: the text is shown, and all ids are decoded again with each new one.
+        """
+        return None
 
     def save(self, folder: Path) -> None:
         """Write the files that `load_tokenizer` reads into an existing folder."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +26,10 @@ class ByteTokenizer(Tokenizer):
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text; invalid UTF-8, which a model may generate, becomes U+FFFD."""
         return bytes(self.without_eos(ids)).decode("utf-8", errors="replace")
+
+    def is_final(self, ids: Sequence[int]) -> bool:
+        """Return True, as characters are decoded one by one."""
+        return True
 
 
 @TOKENIZERS.register

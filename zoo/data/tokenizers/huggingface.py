@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
@@ -18,6 +18,7 @@ from zoo.data.files import read_bytes, read_object, read_text, sha256
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig
 from zoo.data.tokenizers.bounds import require_growth, require_tables
 from zoo.data.tokenizers.end_of_text import BY_ID, BY_TEXT, find_eos, token_text
+from zoo.data.tokenizers.parts import byte_tokens, decodes_in_parts
 from zoo.utils.errors import DataError
 from zoo.utils.extras import install
 from zoo.utils.files import expand_home
@@ -108,6 +109,8 @@ class HuggingFaceTokenizer(Tokenizer):
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
             vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+            self._in_parts = decodes_in_parts(self._tokenizer.decoder)
+        self._bytes = byte_tokens(vocabulary)
         self._content = content
         self.vocab_size = 1 + max(vocabulary.values(), default=-1)
         self.eos_id = self._id(eos, "the end of a document", place)
@@ -237,6 +240,17 @@ class HuggingFaceTokenizer(Tokenizer):
         with _survived(f"{self._place}: cannot decode tokens"):
             text: str = self._tokenizer.decode(kept, skip_special_tokens=True)
         return text
+
+    def is_final(self, ids: Sequence[int]) -> bool | None:
+        """Return False behind a byte of a character, and None if the decoder does not work part by part."""
+        if not self._in_parts:
+            return None
+        with_text = (i for i in reversed(ids) if i < self.vocab_size and not self._is_skipped(i))
+        return next(with_text, -1) not in self._bytes
+
+    def _is_skipped(self, token: int) -> bool:
+        """Whether `decode` leaves out an id."""
+        return token == self.eos_id or self.is_special(token)
 
     def save(self, folder: Path) -> None:
         """Write all files unchanged but tokenizer_config.json, which gets the `eos_token`."""

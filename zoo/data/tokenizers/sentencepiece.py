@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -77,6 +77,10 @@ class SentencePieceTokenizer(Tokenizer):
         """Turn ids into text."""
         text: str = self.processor.decode(self.without_eos(ids))
         return text
+
+    def is_final(self, ids: Sequence[int]) -> bool:
+        """Return True, as pieces are decoded one by one; only a text's first one may lose a blank."""
+        return True
 
     def save(self, folder: Path) -> None:
         """Write the .model file and its description."""

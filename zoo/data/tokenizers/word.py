@@ -52,6 +52,10 @@ class WordTokenizer(Tokenizer):
         """Join the words with blanks."""
         return " ".join(self.vocabulary[i] for i in self.without_eos(ids))
 
+    def is_final(self, ids: Sequence[int]) -> bool:
+        """Return True, as words are looked up one by one."""
+        return True
+
     def save(self, folder: Path) -> None:
         """Write the words, one per line, and the description."""
         text = "".join(f"{word}\n" for word in self.vocabulary)
