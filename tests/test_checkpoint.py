@@ -72,6 +72,18 @@ def test_a_split_model_keeps_its_gates(tmp_path: Path, train_gates: bool) -> Non
     torch.testing.assert_close(load_model(tmp_path)(tokens), original(tokens), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_models_of_few_bits_come_back(tmp_path: Path, dtype: torch.dtype) -> None:
+    """Their values are read into float32, which has them all, or into the dtype that is asked for."""
+    original = model().to(dtype)
+    save_model(original, tmp_path / "model.safetensors")
+    for wanted in (None, dtype):
+        loaded = load_model(tmp_path / "model.safetensors", dtype=wanted)
+        for name, tensor in loaded.state_dict().items():
+            assert tensor.dtype == (wanted or torch.float32)
+            assert torch.equal(tensor.to(dtype), original.state_dict()[name])
+
+
 def test_all_ways_into_a_run(tmp_path: Path) -> None:
     run = train(tiny(tmp_path, steps=20)).folder
     step = run / "checkpoints/step-00000020"

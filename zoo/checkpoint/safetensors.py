@@ -425,7 +425,7 @@ def _pickle_hint(path: Path) -> str:
 
 
 def check_match(path: Path, stored: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Compare the tensors of a file with those of a model, where bfloat16 may be read into float32.
+    """Compare the tensors of a file with those of a model, where bfloat16 and float16 may be read into float32.
 
     Args:
         path: the file, for the message.
@@ -451,7 +451,7 @@ def check_match(path: Path, stored: Mapping[str, Tensor], expected: Mapping[str,
 
 def _fits(stored: Tensor, expected: Tensor) -> bool:
     """Whether a tensor of a file can be read into one of the model without rounding."""
-    widened = (stored.dtype, expected.dtype) == (torch.bfloat16, torch.float32)
+    widened = stored.dtype in (torch.bfloat16, torch.float16) and expected.dtype == torch.float32
     return stored.shape == expected.shape and (widened or stored.dtype == expected.dtype)
 
 

@@ -143,6 +143,10 @@ class Dataset(ABC):
             write_folder(ModelFolder(folder).tokenizer, self.tokenizer.save)
 
 
+TOKENS = "tokens"
+"""The unit of which an example has as many as its length; an example is one of any other unit."""
+
+
 class Units(NamedTuple):
     """The number of the units that an example counts as.
 
@@ -171,8 +175,8 @@ class DataConfig(Config):
 
     @property
     def units(self) -> Units:
-        """The number of units in an example, without padding as far as that is known before preparation."""
-        return Units(1, self.unit)
+        """The number of units that an example counts as: its length if they are tokens, and otherwise 1."""
+        return Units(self.length if self.unit == TOKENS else 1, self.unit)
 
     def example(self) -> Batch | None:
         """A training example of arbitrary content.

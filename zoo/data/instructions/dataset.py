@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from zoo.config.inputs import READS_FILES
 from zoo.config.registry import DATASETS, TEMPLATES
-from zoo.data.dataset import Batch, DataConfig, ModelRequirements, Units
+from zoo.data.dataset import TOKENS, Batch, DataConfig, ModelRequirements, Units
 from zoo.data.files import sha256
 from zoo.data.instructions.files import Conversation, Message, read_conversations
 from zoo.data.instructions.rendering import ChatTemplateError
@@ -102,7 +102,7 @@ class InstructionData(DataConfig):
     @property
     def units(self) -> Units:
         """One example, or the tokens of a packed row."""
-        return Units(self.context, "tokens") if self.packing else super().units
+        return Units(self.context, TOKENS) if self.packing else super().units
 
     @property
     def separates_documents(self) -> bool:
@@ -276,7 +276,7 @@ class InstructionDataset(MapDataset[EncodedConversations]):
         """Count units without padding, and describe the amount of padding in the summary."""
         examples, context = self.train_examples, self._data.context
         rows, tokens = len(examples), sum(examples.lengths)
-        self.unit, self.units_per_example = "tokens", round(tokens / rows)
+        self.unit, self.units_per_example = TOKENS, round(tokens / rows)
         self.summary = (
             f"packing: {len(examples.encoded):,} examples in {rows:,} rows of {context:,} tokens, "
             f"{rows * context - tokens:,} of them padding ({1 - tokens / (rows * context):.1%}); "

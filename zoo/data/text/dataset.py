@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from zoo.config.inputs import NOT_EMPTY
 from zoo.config.registry import DATASETS, type_of
 from zoo.data.corpora import AnyCorpus, PythonDocsCorpus
-from zoo.data.dataset import Batch, BatchSpec, DataConfig, Dataset, ModelRequirements, Units
+from zoo.data.dataset import TOKENS, Batch, BatchSpec, DataConfig, Dataset, ModelRequirements
 from zoo.data.objectives import AnyObjective, Causal, Objective
 from zoo.data.text.overlap import known_overlap, measure_overlap
 from zoo.data.text.prepare import TokenizedCorpus, prepare
@@ -27,7 +27,7 @@ class TextData(DataConfig):
     """Text: its corpus, its tokenizer, and the training objective."""
 
     assumed: ClassVar[bool] = True
-    unit: ClassVar[str] = "tokens"
+    unit: ClassVar[str] = TOKENS
 
     type: Literal["text"] = "text"
     corpus: AnyCorpus = Field(default=PythonDocsCorpus(), description="source of the text")
@@ -99,13 +99,8 @@ class TextData(DataConfig):
 
     @property
     def length(self) -> int:
-        """Number of tokens of a sequence."""
+        """Number of tokens of a sequence, in an encoder-decoder of a source."""
         return self.context
-
-    @property
-    def units(self) -> Units:
-        """The tokens that the model sees, in an encoder-decoder those of the source."""
-        return Units(self.context, self.unit)
 
     def example(self) -> Batch:
         """An example that the objective makes from a window of one token's repetitions."""
