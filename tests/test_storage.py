@@ -85,10 +85,8 @@ def test_norms_of_virtual_tensors_are_computed_in_float32(name: str, reparam: st
     assert isinstance(module, Module)
     found = module.virtual("weight")
     length = module.get_parameter("weight_length") if reparam == "weight_norm" else torch.ones(len(found))
-    # LoRA's change and the matrix are both stored in bfloat16, and so is the result; g is float32.
-    tolerance = 1e-6 if found.dtype == torch.float32 else 2e-3
-    assert found.dtype == (torch.float32 if reparam == "weight_norm" else torch.bfloat16)
-    torch.testing.assert_close(found.float().norm(dim=1), length, atol=0, rtol=tolerance)
+    assert found.dtype == torch.bfloat16  # that of the stored matrix, to which the result is rounded
+    torch.testing.assert_close(found.float().norm(dim=1), length, atol=0, rtol=2e-3)
 
 
 @pytest.mark.parametrize("kind", ["adamw", "amos", "muon"])
