@@ -425,7 +425,7 @@ def _pickle_hint(path: Path) -> str:
 
 
 def check_match(path: Path, stored: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Compare the tensors of a file with those of a model, where bfloat16 and float16 may be read into float32.
+    """Compare the tensors of a file with those of a model; float32 may be read from bfloat16 and float16.
 
     Args:
         path: the file, for the message.
