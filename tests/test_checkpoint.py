@@ -142,8 +142,8 @@ def lacking(path: Path) -> None:
     change(path, lambda tensors, _: tensors.__delitem__("norm.scale"))
 
 
-def half(path: Path) -> None:
-    change(path, lambda tensors, _: tensors.update({"norm.scale": tensors["norm.scale"].half()}))
+def double(path: Path) -> None:
+    change(path, lambda tensors, _: tensors.update({"norm.scale": tensors["norm.scale"].double()}))
 
 
 def newer(path: Path) -> None:
@@ -171,7 +171,7 @@ DAMAGED = [
     (another_architecture, "does not belong to this model: lacks"),
     (another_width, "embedding.weight is float32 [40, 32], expected float32 [40, 16]"),
     (lacking, "lacks norm.scale"),
-    (half, "norm.scale is float16 [16], expected float32 [16]"),
+    (double, "norm.scale is float64 [16], expected float32 [16]"),
     (newer, "version 2 of the format; expected 1"),
     (broken_recipe, "the recipe in its header does not describe a model"),
     (unknown_model, "no model called 'gtp'; did you mean 'gpt'?"),
