@@ -32,6 +32,7 @@ def test_runs_made_by_their_commands(tmp_path: Path) -> None:
     assert {run.status for run in findings(sweep.folder)[0].runs} == {"finished"}
 
 
+@pytest.mark.usefixtures("without_plugins")
 def test_commands_name_the_plugins_of_their_runs(tmp_path: Path) -> None:
     plugin = tmp_path / "schedule.py"
     shutil.copy(Path(__file__).parent.parent / "examples" / "plugins" / "schedule.py", plugin)
