@@ -162,6 +162,11 @@ class ParamSpec:
         return tuple(i for i, axis in enumerate(self.axes) if axis in axes)
 
     @property
+    def is_kernel(self) -> bool:
+        """Whether inputs are multiplied by the parameter: a table is a kernel only if it is also the head."""
+        return self.role in (Role.LINEAR, Role.CONV) or self.tied
+
+    @property
     def fan_in_size(self) -> int:
         """The number of terms in the sum over the `fan_in` axes; 1 if there are none."""
         return math.prod(self.size(axis) for axis in self.fan_in)

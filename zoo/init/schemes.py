@@ -84,8 +84,7 @@ class He(ScaledEmbeddings):
 
         The gain of a table that is no head is 1.
         """
-        is_kernel = spec.role is not Role.EMBEDDING or spec.tied
-        gain = spec.output_std / spec.input_std if is_kernel else 1.0
+        gain = spec.output_std / spec.input_std if spec.is_kernel else 1.0
         return gain / math.sqrt(spec.fan_in_size * spec.residual_branches)
 
 
@@ -160,8 +159,7 @@ class AmosInit(Init):
 
     def matrix_std(self, spec: ParamSpec) -> float:
         """Return eta; with `unit_inputs`, a kernel's is multiplied by the standard deviation of its input."""
-        is_kernel = spec.role is not Role.EMBEDDING or spec.tied
-        return virtual_eta(spec) * (spec.input_std if self.unit_inputs and is_kernel else 1.0)
+        return virtual_eta(spec) * (spec.input_std if self.unit_inputs and spec.is_kernel else 1.0)
 
 
 def width(spec: ParamSpec) -> int:
@@ -183,7 +181,7 @@ def virtual_eta(spec: ParamSpec) -> float:
         return spec.target
     if spec.start is not None and spec.role not in RANDOM:
         return spec.start
-    if spec.role in (Role.LINEAR, Role.CONV) or spec.tied:
+    if spec.is_kernel:
         return spec.output_std / (spec.input_std * math.sqrt(max(1, spec.fan_in_size)))  # 0 without entries
     if spec.role is Role.BIAS:
         return spec.output_std / 2

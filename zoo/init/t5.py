@@ -7,7 +7,7 @@ from typing import Literal
 
 from zoo.config.registry import INITS
 from zoo.init.schemes import Init
-from zoo.spec import ParamSpec, Role
+from zoo.spec import ParamSpec
 
 
 @INITS.register
@@ -26,7 +26,7 @@ class T5Init(Init):
         A table that is also the head gets the standard deviation with which the head's logits have their
         declared one. That is 1 for the first T5, whose hidden states are divided by sqrt(d) before the head.
         """
-        if spec.role is Role.EMBEDDING and not spec.tied:
+        if not spec.is_kernel:
             return spec.output_std
         std = spec.output_std / math.sqrt(spec.fan_in_size)
         return std / spec.input_std if spec.tied else std

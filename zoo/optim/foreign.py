@@ -110,9 +110,8 @@ class ForeignOptimizerConfig(OptimizerConfig):
         def options(entry: Entry) -> dict[str, float]:
             if has_decay and not entry.decays:
                 return {"weight_decay": 0.0}
-            return (
-                {} if decay is None else {"weight_decay": decay}
-            )  # one that is not given is the class's own
+            # A decay that is not given is the class's own.
+            return {} if decay is None else {"weight_decay": decay}
 
         settings = self
         try:
