@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import forks
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_runs import tiny
+from tiny_runs import assert_same, of_kind, tiny
 from torch import Tensor
 
 import zoo.checkpoint.safetensors
@@ -26,7 +27,7 @@ from zoo.train.checkpoints import load_progress
 from zoo.train.distributed import World
 from zoo.train.run import train
 from zoo.utils.errors import CheckpointError, ZooError
-from zoo.utils.run_folder import CheckpointFolder
+from zoo.utils.run_folder import CheckpointFolder, RunFolder
 
 SIZES = {"vocab_size": 40, "d_model": 16, "n_layers": 2, "n_heads": 2}
 RECIPES: list[dict[str, Any]] = [
@@ -282,6 +283,29 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save_model(model(seed=2), path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == [GOOD]
+
+
+@pytest.mark.parametrize("share", [0.8, 1.0])
+def test_a_disk_that_is_too_small_for_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """The run ends after its first step, not at its first checkpoint, and goes on where there is room."""
+    whole = train(tiny(tmp_path, "name=whole")).folder
+    last = RunFolder(whole).checkpoint("last")
+    assert last is not None
+    needed = last.model.stat().st_size + last.optimizer.stat().st_size
+    usage = shutil.disk_usage(tmp_path)._replace(free=int(share * needed))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    if share == 1.0:
+        assert train(tiny(tmp_path)).finished
+        return
+    with pytest.raises(CheckpointError, match=r"tiny: a checkpoint of this run takes .* KiB, and its disk"):
+        train(tiny(tmp_path))
+    run = RunFolder(tmp_path / "runs/tiny")
+    assert run.checkpoint("last") is None
+    assert not of_kind(run.path, "train")
+    monkeypatch.undo()
+    assert_same(whole, train(tiny(tmp_path), resume=True).folder)
 
 
 def test_the_header_is_plain(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -164,3 +165,17 @@ def test_a_lock_that_is_none(tmp_path: Path, kind: str) -> None:
     if kind == "link":
         assert holder(path) is None
     assert other.read_text() == "mine"
+
+
+def test_a_disk_without_room_for_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the file, and what this session made is gone."""
+
+    def full(file: int, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(CheckpointError, match=r"\.tiny\.lock: cannot be written: No space left on device"):
+        train(tiny(tmp_path, **SHORT))
+    monkeypatch.undo()
+    assert not (tmp_path / "runs").exists()
+    assert train(tiny(tmp_path, **SHORT)).finished

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,12 +36,13 @@ from zoo.checkpoint.safetensors import (
 from zoo.data.dataset import Dataset
 from zoo.models import Model
 from zoo.optim.averages import Averaging, evaluation_weights
-from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
+from zoo.optim.state import flatten, load_state_by_name, state_by_name, tensors_in, unflatten
 from zoo.train.distributed import World
 from zoo.train.spikecontrol import Rollback
 from zoo.utils.atomic import NewFolder, explained, flush
 from zoo.utils.errors import CheckpointError, DivergenceError
 from zoo.utils.measures import CROSS_ENTROPY, Measure
+from zoo.utils.printable import readable_bytes
 from zoo.utils.run_folder import CheckpointFolder, RunFolder, Which
 from zoo.utils.sharded import Stored
 from zoo.utils.untyped import JsonObject
@@ -120,6 +122,29 @@ class Checkpoints:
             self.finish()
         elif isinstance(error, Exception) and self._group is None and self._writer is not None:
             self._writer.join()  # other ranks may have failed, and nobody should wait for them
+
+    def require_room(self, model: Model, optimizer: torch.optim.Optimizer) -> None:
+        """Refuse to go on if the disk has no room for a checkpoint. All ranks must call this method.
+
+        Args:
+            model: plain or sharded.
+            optimizer: the optimizer of the model, which has taken a step and so has its state.
+
+        Raises:
+            CheckpointError: A checkpoint is larger than what is free.
+        """
+        slots = [slot for _, slot in tensors_in(list(optimizer.state.values()))]
+        needed = sum(t.numel() * t.element_size() for t in (*model.state_dict().values(), *slots))
+
+        def compare() -> None:
+            free = shutil.disk_usage(self._run.path).free
+            if free < needed:
+                raise CheckpointError(
+                    f"{self._run}: a checkpoint of this run takes {readable_bytes(needed)}, and its disk has "
+                    f"{readable_bytes(free)} left; make room, or train elsewhere (train.runs_dir=...)"
+                )
+
+        self._world.on_main(compare)
 
     def improvements(self, values: Mapping[Which, float]) -> dict[Which, float]:
         """The values of the measure, by the name of a best checkpoint, that are better than those so far."""

@@ -45,6 +45,7 @@ class TrainingLoop:
 
     Attributes:
         done: number of steps done.
+        began: number of steps that were done when this session began.
         owes_evaluation: whether the evaluation that follows the last step was not made.
         reads_late: whether the loop reads the measurements of a step only after the next gradient is queued.
         pending: a step that was taken and whose measurements were not read yet.
@@ -71,6 +72,7 @@ class TrainingLoop:
         self.pending: tuple[int, StepResult] | None = None
         self.read: StepResult | None = None
         self.done, self.owes_evaluation = start.step, start.owes_evaluation
+        self.began = start.step
         self.per_step = self.settings.batch_size * parts.dataset.units_per_example
         self.clock = Clock(peak_share(job, world, parts.dataset.units_per_example))
 
@@ -134,6 +136,8 @@ class TrainingLoop:
             # The first step creates the slots; its numbers are read before it is taken.
             without_waiting = self.reads_late and self.read is not None
             spike = self._update_without_waiting(result) if without_waiting else self._update(result, buffers)
+        if self.done == self.began + 1:
+            self.checkpoints.require_room(parts.model, parts.optimizer)
         if self.done == 1:
             self.log.write("size", 1, **sizes(parts))
         if monitor is not None:

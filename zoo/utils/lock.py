@@ -97,9 +97,7 @@ def _acquire(path: Path, shared: bool) -> int | str:
         named = _read(descriptor, path)
         if (busy := _refused(descriptor, path, named, shared)) is None:
             if not shared:
-                os.ftruncate(descriptor, 0)
-                os.lseek(descriptor, 0, os.SEEK_SET)
-                os.write(descriptor, f"{_named(os.getpid(), platform.node())}\n".encode())
+                _sign(path, descriptor)
             return descriptor
     except BaseException:
         os.close(descriptor)
@@ -152,6 +150,22 @@ def _lock(descriptor: int, shared: bool) -> None:
     except ImportError as error:
         raise OSError(errno.ENOSYS, "no record locks on this system") from error
     fcntl.lockf(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+
+
+def _sign(path: Path, lock: int) -> None:
+    """Write into a lock file that is held which process holds it.
+
+    Raises:
+        CheckpointError: The file cannot be written; it is removed.
+    """
+    try:
+        with explained(path):
+            os.ftruncate(lock, 0)
+            os.lseek(lock, 0, os.SEEK_SET)
+            os.write(lock, f"{_named(os.getpid(), platform.node())}\n".encode())
+    except CheckpointError:
+        _discard(path, lock)
+        raise
 
 
 def _discard(path: Path, lock: int) -> None:
