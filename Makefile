@@ -63,10 +63,12 @@ help:
 	@echo "make format  format the code"
 	@echo "make clean   delete runs of the demo, caches, the site and the environment"
 
-# torch comes first and pinned, so that no other requirement can bring another build of it.
+# torch comes first and pinned, so that no other requirement can bring another build of it. The pip that comes with
+# Python 3.11 compares every file of a registry with a list of tags, which takes longer than the installation.
 $(VENV)/ready: constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(VENV)/constraints.txt
+	$(INSTALL) pip
 	$(INSTALL) torch
 	$(INSTALL) --editable '.[dev]'
 	touch $@
