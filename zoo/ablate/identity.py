@@ -62,7 +62,9 @@ def effective_settings(config: Config, prefix: str = "", portable: bool = False)
     settings = {}
     for key, field in type(config).model_fields.items():
         value = getattr(config, key)
-        is_default = key != "type" and value == field.get_default(call_default_factory=True)
+        # `get_default` would copy a default that is only looked at here, for hundreds of runs.
+        default = field.get_default(call_default_factory=True) if field.default_factory else field.default
+        is_default = key != "type" and value == default
         if not is_default and f"{prefix}{key}" not in ignored:
             name = portable and READS_FILES in field.metadata
             settings[key] = _file_names(value) if name else _plain(value, f"{prefix}{key}.", portable)

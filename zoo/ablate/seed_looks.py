@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from zoo.ablate.scale.looks import FIRST_LOOK, Looks, adjusted_p
-from zoo.ablate.statistics import POWER, Comparison, detectable_shift, paired_t_test, power
+from zoo.ablate.statistics import Comparison, detectable_shift, paired_t_test
 
 
 def compare_pairs(
@@ -38,7 +38,7 @@ def compare_pairs(
 
     def suffices(count: int) -> bool:
         error = found.error * (pairs / count) ** 0.5
-        return not error or power(found.difference / error, count - 1, level(count)) >= POWER
+        return abs(found.difference) >= error * detectable_shift(count - 1, level(count))
 
     possible = [n for n in range(FIRST_LOOK, most + 1) if level(n) > 0]
     return replace(

@@ -214,7 +214,7 @@ def _sufficient_seeds(
 
     def suffices(m: int) -> bool:
         error, dof = design(m)
-        return not error or power(difference / error, dof, alpha) >= POWER
+        return abs(difference) >= error * detectable_shift(dof, alpha)
 
     numbers = range(2, MAX_SEEDS + 1)
     index = bisect_left(numbers, True, key=suffices) if difference else len(numbers)
