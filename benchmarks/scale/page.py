@@ -41,12 +41,17 @@ README_BEFORE = "## Install"
 
 def pages(chapters: Sequence[Chapter]) -> dict[str, str | bytes]:
     """All files by their paths under docs/results."""
-    files: dict[str, str | bytes] = {f"{FOLDER}.md": front_page(chapters)}
+    files: dict[str, str | bytes] = {**texts(chapters)}
     for chapter in without_words(chapters):
-        files[f"{FOLDER}/{chapter.key}/report.md"] = own_page(chapter)
         images = draw_images(chapter.sections, line_styles(chapter.styled))
         files |= {f"{FOLDER}/{chapter.key}/{key}.png": png for key, png in images.items()}
     return files
+
+
+def texts(chapters: Sequence[Chapter]) -> dict[str, str]:
+    """The files without their pictures."""
+    own = {f"{FOLDER}/{c.key}/report.md": own_page(c) for c in without_words(chapters)}
+    return {f"{FOLDER}.md": front_page(chapters), **own}
 
 
 def without_words(chapters: Sequence[Chapter]) -> Sequence[Chapter]:
