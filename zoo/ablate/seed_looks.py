@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import sqrt
 
 from zoo.ablate.scale.looks import FIRST_LOOK, Looks, adjusted_p
 from zoo.ablate.statistics import Comparison, detectable_shift, paired_t_test
@@ -37,7 +38,7 @@ def compare_pairs(
         return looks.error_of_look(count, alpha) * share / alpha
 
     def suffices(count: int) -> bool:
-        error = found.error * (pairs / count) ** 0.5
+        error = found.error * sqrt(pairs / count)
         return abs(found.difference) >= error * detectable_shift(count - 1, level(count))
 
     possible = [n for n in range(FIRST_LOOK, most + 1) if level(n) > 0]
