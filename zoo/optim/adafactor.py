@@ -16,7 +16,7 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.param_group import ParamGroup
-from zoo.optim.ranges import NOT_NEGATIVE, POSITIVE
+from zoo.optim.ranges import NOT_NEGATIVE, POSITIVE, SWITCH
 from zoo.optim.sharding import reduced_like
 from zoo.optim.skip_flag import restored_if, skip_flag
 from zoo.optim.slots import batches, slot_dtype
@@ -60,6 +60,8 @@ class Adafactor(ZooOptimizer):
         "clip_threshold": replace(POSITIVE, expected="a number > 0", others=(math.inf,)),
         "eps": NOT_NEGATIVE,
         "eps_scale": NOT_NEGATIVE,
+        "relative_step": SWITCH,
+        "scale_parameter": SWITCH,
     }
 
     def __init__(

@@ -18,13 +18,13 @@ from zoo.optim.blocks import changed_blocks
 from zoo.optim.moments import adam_step, advance_moments
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
-from zoo.optim.ranges import NOT_NEGATIVE, TWO_DECAYS
+from zoo.optim.ranges import COUNT_OR_ZERO, NOT_NEGATIVE, TWO_DECAYS
 from zoo.optim.skip_flag import skip_flag
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
 
-WARMUP = replace(NOT_NEGATIVE, expected=f"{NOT_NEGATIVE.expected}, or None", others=(None,))
+WARMUP = replace(COUNT_OR_ZERO, expected=f"{COUNT_OR_ZERO.expected}, or None", others=(None,))
 SLOTS = ("exp_avg_fast", "exp_avg_slow", "exp_avg_sq")
 
 

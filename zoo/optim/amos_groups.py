@@ -12,7 +12,7 @@ from torch import Tensor
 from zoo.kernels.amos import BusyError
 from zoo.optim.amos_fused import check_fused
 from zoo.optim.param_group import ParamGroup
-from zoo.optim.ranges import DECAY, NOT_NEGATIVE, POSITIVE, check_ranges
+from zoo.optim.ranges import DECAY, NOT_NEGATIVE, POSITIVE, SWITCH, OneOf, Valid, check_ranges
 from zoo.utils.errors import ConfigError
 
 log = logging.getLogger("zoo")
@@ -32,7 +32,7 @@ KEYS_OF_SCHEDULERS = ("initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum
 RESEMBLANCE = 0.75
 """Ratio of `difflib` from which on an unknown key is taken for a misspelt option."""
 
-RANGES = {
+RANGES: dict[str, Valid] = {
     "lr": NOT_NEGATIVE,
     "eta": POSITIVE,
     "beta": DECAY,
@@ -43,6 +43,9 @@ RANGES = {
     "extra_l2": NOT_NEGATIVE,
     "c_coef": NOT_NEGATIVE,
     "d_coef": NOT_NEGATIVE,
+    "maximize": SWITCH,
+    "foreach": OneOf((True, False, None)),
+    "fused": SWITCH,
 }
 
 
@@ -85,9 +88,6 @@ def check_group(group: ParamGroup, place: str) -> None:
             or has no floating point dtype, or `fused` is impossible.
     """
     check_ranges(group, RANGES, place)
-    for key, allowed in (("maximize", ()), ("foreach", (None,)), ("fused", ())):
-        if not isinstance(group[key], bool) and group[key] not in allowed:
-            raise ConfigError(f"{place}: {key} is {group[key]!r}, expected True or False")
     if group["fused"] and group["foreach"]:
         raise ConfigError(f"{place}: fused and foreach are both True, expected at most one of them")
     reduce = group["reduce"]

@@ -17,7 +17,7 @@ from zoo.optim.cautious import agreeing, check_cautious
 from zoo.optim.moments import decay_weights
 from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
-from zoo.optim.ranges import NOT_NEGATIVE, TWO_DECAYS
+from zoo.optim.ranges import NOT_NEGATIVE, SWITCH, TWO_DECAYS
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import slot_dtype
@@ -44,6 +44,7 @@ class Lion(ZooOptimizer):
         "lr": NOT_NEGATIVE,
         "betas": TWO_DECAYS,
         "weight_decay": NOT_NEGATIVE,
+        "cautious": SWITCH,
     }
 
     def __init__(

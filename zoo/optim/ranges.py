@@ -74,7 +74,7 @@ class OneOf:
         return " or ".join(map(repr, self.values))
 
     def __contains__(self, value: object) -> bool:
-        return value in self.values
+        return any(type(value) is type(valid) and value == valid for valid in self.values)  # 1 is not True
 
 
 NOT_NEGATIVE = Numbers("a finite number >= 0")
