@@ -29,7 +29,7 @@ from zoo.optim.normuon import NorMuon
 from zoo.optim.prodigy import Prodigy
 from zoo.optim.schedule_free import ScheduleFreeAdamW
 from zoo.optim.soap import SOAP
-from zoo.optim.state import tensors_in
+from zoo.optim.state import state_bytes
 
 LAYERS, WIDTH, VOCABULARY = 4, 384, 12_288
 
@@ -106,9 +106,8 @@ def work(name: str) -> None:
 
     first = once()
     once()
-    state_bytes = sum(t.nbytes for _, t in tensors_in(list(optimizer.state.values())))
     count = sum(p.numel() for p in tensors)
-    serve({"parameters": count, "first_step_s": first, "state_bytes": state_bytes}, once)
+    serve({"parameters": count, "first_step_s": first, "state_bytes": state_bytes(optimizer)}, once)
 
 
 def rows(contenders: Sequence[Contender]) -> list[dict[str, str]]:

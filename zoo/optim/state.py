@@ -285,6 +285,12 @@ def tensors_in(value: Value, path: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from tensors_in(item, f"{path}/{i}")
 
 
+def state_bytes(optimizer: torch.optim.Optimizer) -> int:
+    """The bytes of an optimizer's state; of a sharded one, those of all ranks together."""
+    slots = (slot for _, slot in tensors_in(list(optimizer.state.values())))
+    return sum(slot.numel() * slot.element_size() for slot in slots)
+
+
 def is_data(value: Value) -> bool:
     """Whether `flatten` can save a value; it does not save parameters, which belong to the model."""
     if isinstance(value, dict):

@@ -36,7 +36,7 @@ from zoo.checkpoint.safetensors import (
 from zoo.data.dataset import Dataset
 from zoo.models import Model
 from zoo.optim.averages import Averaging, evaluation_weights
-from zoo.optim.state import flatten, load_state_by_name, state_by_name, tensors_in, unflatten
+from zoo.optim.state import flatten, load_state_by_name, state_by_name, state_bytes, unflatten
 from zoo.train.distributed import World
 from zoo.train.spikecontrol import Rollback
 from zoo.utils.atomic import NewFolder, explained, flush
@@ -133,8 +133,8 @@ class Checkpoints:
         Raises:
             CheckpointError: A checkpoint is larger than what is free.
         """
-        slots = [slot for _, slot in tensors_in(list(optimizer.state.values()))]
-        needed = sum(t.numel() * t.element_size() for t in (*model.state_dict().values(), *slots))
+        weights = sum(t.numel() * t.element_size() for t in model.state_dict().values())
+        needed = weights + state_bytes(optimizer)
 
         def compare() -> None:
             free = shutil.disk_usage(self._run.path).free

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from zoo.data.dataset import BatchSpec
 from zoo.optim.averages import evaluation_weights
-from zoo.optim.state import tensors_in
+from zoo.optim.state import state_bytes
 from zoo.run.job import Job
 from zoo.train.async_copy import can_copy_async
 from zoo.train.build import Parts
@@ -334,9 +334,8 @@ def buffers_of(model: nn.Module) -> list[Tensor]:
 def sizes(parts: Parts) -> dict[str, float]:
     """The parameters, the bytes of the optimizer's state after a step, and what is known of the data."""
     of_data = {"train_units": parts.dataset.train_units, "overlap": parts.dataset.overlap}
-    slots = [tensor for _, tensor in tensors_in(list(parts.optimizer.state.values()))]
     return {
         "parameters": sum(entry.spec.numel for entry in parts.registry),
-        "optimizer_bytes": sum(slot.numel() * slot.element_size() for slot in slots),
+        "optimizer_bytes": state_bytes(parts.optimizer),
         **{name: value for name, value in of_data.items() if value is not None},
     }
