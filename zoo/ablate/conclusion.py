@@ -37,19 +37,22 @@ def _caution(sentence: str) -> Text:
     return Text(f"Caution: {sentence}.", style="yellow")
 
 
-def run_sweep(sweep: Sweep, workers: int | None, console: Console) -> SweepResult:
+def run_sweep(
+    sweep: Sweep, workers: int | None, console: Console, *, largest_first: bool = False
+) -> SweepResult:
     """Train the runs that a sweep still needs, and print its verdict.
 
     Args:
         sweep: the sweep, from `load_sweep`.
         workers: the number of runs at a time; None: one per GPU, or one per core.
         console: the console that shows the runs and the verdict.
+        largest_first: the order of the runs, see `execute`.
 
     Raises:
         ConfigError: Two runs have the same id, or a run folder was edited; before anything is trained.
         ZooError: Another sweep is running in the same folder.
     """
-    result = execute(sweep, worker_count(workers), console)
+    result = execute(sweep, worker_count(workers), console, largest_first=largest_first)
     if not result.finished:
         console.print("Stopped, and saved. The same command goes on.")
         if sweep.scale is None:

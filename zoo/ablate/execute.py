@@ -50,7 +50,9 @@ class SweepResult:
     finished: bool
 
 
-def execute(sweep: Sweep, workers: int, console: Console | None = None) -> SweepResult:
+def execute(
+    sweep: Sweep, workers: int, console: Console | None = None, *, largest_first: bool = False
+) -> SweepResult:
     """Train the runs that a sweep still needs.
 
     Runs that have ended are reused, runs that were interrupted are resumed. A run that fails is recorded
@@ -61,6 +63,8 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
         sweep: the sweep, from `load_sweep`.
         workers: the number of runs at a time.
         console: where to show the progress; None: it is not shown.
+        largest_first: whether the tuning comes before all other runs, and among these the largest models,
+            instead of the order of the plan.
 
     Raises:
         ConfigError: Two runs have the same id, or a run folder was edited.
@@ -87,7 +91,7 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
                 console.print(note, highlight=False, markup=False)
         with Interrupt() as interrupt, Display(console, sweep.name, sweep.measure) as display:
             try:
-                return _Execution(sweep, planner, pool, outcomes, display).loop(interrupt)
+                return _Execution(sweep, planner, pool, outcomes, display, largest_first).loop(interrupt)
             finally:
                 pool.stop()
 
@@ -181,6 +185,11 @@ def _branches(run: PlannedRun, plan: SweepPlan) -> list[PlannedRun]:
     return [other for other in plan.runs if other.trunk == run.id]
 
 
+def _begins_largest(run: PlannedRun) -> tuple[bool, int, int]:
+    """The order of runs that begins with the tuning, which others wait for, and with the largest models."""
+    return "tune" not in run.phases, -run.params, -run.steps
+
+
 class _Execution:
     """The state of a sweep that is being run."""
 
@@ -191,9 +200,10 @@ class _Execution:
         pool: Pool,
         outcomes: dict[str, Outcome],
         display: Display,
+        largest_first: bool,
     ) -> None:
         self._sweep, self._planner, self._pool = sweep, planner, pool
-        self._outcomes, self._display = outcomes, display
+        self._outcomes, self._display, self._largest_first = outcomes, display, largest_first
         self._manifest: Manifest | None = None  # None: not made of the present plan and outcomes
         self._made_of: tuple[list[str], bool] | None = None
 
@@ -232,10 +242,11 @@ class _Execution:
         """Start runs in free workers: first those for which a worker of their shape is idle.
 
         A worker that changes its shape is replaced by a new process, which has to load torch and what was
-        compiled, and takes longer for it than for a run of a small model on a GPU.
+        compiled, and takes longer for it than for a run of a small model on a GPU. With `largest_first` the
+        order matters more.
         """
-        left = []
-        for run in ready:
+        left = sorted(ready, key=_begins_largest) if self._largest_first else []
+        for run in () if self._largest_first else ready:
             if self._pool.has_worker_for(run):
                 self._pool.start(run, _branches(run, plan))
             else:

@@ -99,9 +99,10 @@ class Pool:
             compiles: whether runs are compiled: the compiler is then imported once for all workers.
             scoring: the score of a task to measure for every run that has ended; None: there is none.
         """
-        # A fork of a process that has imported everything starts at once. CUDA does not survive a fork.
+        # A fork of a process that has imported everything starts at once. CUDA does not survive a fork, but
+        # the fork server does not use it.
         forks = "forkserver" in multiprocessing.get_all_start_methods()  # not on Windows
-        method = "forkserver" if forks and not torch.cuda.device_count() else "spawn"
+        method = "forkserver" if forks else "spawn"
         self._context: Any = multiprocessing.get_context(method)  # Any: its class depends on the method
         compiler = "torch._inductor.compile_fx" if compiles else "torch._dynamo"
         self._context.set_forkserver_preload([*PRELOADED, compiler])

@@ -36,6 +36,14 @@ def sweep(
     workers: Annotated[
         int | None, typer.Option(help="The number of runs at a time; default: one per GPU, or one per core.")
     ] = None,
+    largest_first: Annotated[
+        bool,
+        typer.Option(
+            "--largest-first",
+            help="Start the tuning and then the largest models first, for a fast machine that is there for a "
+            "short time; default: the order of the plan, small models first.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None,
         path_option(help="The folder of the sweeps; default: the one that the file names."),
@@ -64,6 +72,8 @@ def sweep(
 
     if jobs and (dry_run or workers is not None):
         raise ZooError("sweep: --dry-run and --workers have no effect with --jobs")
+    if largest_first and (jobs or dry_run):
+        raise ZooError("sweep: --largest-first has no effect with --dry-run and --jobs")
     if report is not None and (jobs or dry_run):
         raise ZooError("sweep: --report has no effect with --dry-run and --jobs")
     if wide and not dry_run:
@@ -83,7 +93,7 @@ def sweep(
     if report is not None:
         with explained(report):
             make_folder(report)  # whatever forbids it is reported before the runs, not after them
-    result = run_sweep(plan, workers, shown)
+    result = run_sweep(plan, workers, shown, largest_first=largest_first)
     if not result.finished:
         raise typer.Exit(INTERRUPTED)
     if report is None:

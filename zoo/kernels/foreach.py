@@ -31,7 +31,10 @@ class Many:
 
     def type_as(self, other: Many) -> Many:
         """The tensors in the dtypes of others; tensors that have the dtype already are not copied."""
-        return Many([a if a.dtype == b.dtype else a.to(b.dtype) for a, b in self._pairs(other)])
+        pairs = list(self._pairs(other))
+        if any(a.dtype == b.dtype for a, b in pairs):
+            return Many([a if a.dtype == b.dtype else a.to(b.dtype) for a, b in pairs])
+        return Many([torch.empty_like(a, dtype=b.dtype) for a, b in pairs]).copy_(self)
 
     def copy_(self, source: Many) -> Many:
         """Copy the entries of others."""
@@ -98,6 +101,10 @@ class Many:
     def gt_(self, other: float) -> Many:
         """Replace every entry by 1 where it is greater than a number, and by 0 elsewhere."""
         return self._in_place("gt_", other)
+
+    def clamp_min_(self, least: float) -> Many:
+        """Replace every smaller entry by a number."""
+        return self._in_place("clamp_min_", least)
 
     def sum(self) -> Many:
         """The sum over the entries of each tensor, 0-dim."""

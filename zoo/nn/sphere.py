@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from zoo.kernels.stacks import alike, copy_back, stack
 from zoo.utils.exact import exact
 from zoo.utils.sharded import local, sum_over_ranks
 
@@ -16,18 +17,22 @@ def project(matrices: Iterable[tuple[Tensor, int]], skip: Tensor | None = None) 
     """Normalise the vectors of matrices, in place; norms are computed in float32 or float64.
 
     Sharded tensors (DTensor) are normalised by their global norms; the vectors along sharded axes, of all
-    matrices together, take one all-reduce.
+    matrices together, take one all-reduce. On a GPU small matrices of one shape are normalised together.
 
     Args:
         matrices: pairs of a matrix and the dimension along which its vectors get unit norm.
         skip: 0-dim bool; if it is True the matrices, which must be finite, keep their values bit for bit.
             None: they are always normalised.
     """
-    pairs = [(matrix, local(matrix.detach()), dim) for matrix, dim in matrices]
-    squares = []
-    for _, weight, dim in pairs:
-        squares.append(exact(weight).square().sum(dim, keepdim=True))  # far faster on a CPU than vector_norm
-    sum_over_ranks(squares, [matrix for matrix, _, _ in pairs], [(dim,) for _, _, dim in pairs])
-    for (_, weight, _), square in zip(pairs, squares, strict=True):
+    given = [(matrix, dim % matrix.dim()) for matrix, dim in matrices]
+    stacks = []
+    for indices in alike([matrix for matrix, _ in given], [dim for _, dim in given]):
+        weights = [local(given[i][0].detach()) for i in indices]
+        stacks.append((*given[indices[0]], weights, stack(weights)))
+    # The squares are summed because this is far faster on a CPU than vector_norm.
+    squares = [exact(whole).square().sum(dim + 1, keepdim=True) for _, dim, _, whole in stacks]
+    sum_over_ranks(squares, [matrix for matrix, *_ in stacks], [(dim,) for _, dim, *_ in stacks])
+    for (*_, whole), square in zip(stacks, squares, strict=True):
         factor = square.sqrt_().clamp_min_(1e-12).reciprocal_()
-        weight.mul_(factor if skip is None else torch.where(skip, 1.0, factor))
+        whole.mul_(factor if skip is None else torch.where(skip, 1.0, factor))
+    copy_back([whole for *_, whole in stacks], [weights for _, _, weights, _ in stacks])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import torch
@@ -13,13 +13,16 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
+from zoo.kernels.foreach import Many
+from zoo.kernels.stacks import alike, stack
 from zoo.optim.base import OptimizerConfig, grouped
-from zoo.optim.optimizer import ZooOptimizer, due, gradient
+from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import NOT_NEGATIVE, POSITIVE, SWITCH
-from zoo.optim.sharding import reduced_like
-from zoo.optim.skip_flag import restored_if, skip_flag
+from zoo.optim.sharding import complete, reduced_like
+from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import batches, slot_dtype
+from zoo.optim.stacks import changed
 from zoo.spec import reduced_shape
 from zoo.utils.sharded import local, sum_over_ranks
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from zoo.init.registry import Entry
 
 ENTRIES_AT_A_TIME = 1 << 20
-"""Number of entries of updates that are in memory at a time, unless a single tensor has more."""
+"""Number of entries of updates that are in memory at a time, unless a single stack has more."""
 
 
 class Adafactor(ZooOptimizer):
@@ -114,60 +117,77 @@ class Adafactor(ZooOptimizer):
         """Take a step of Algorithm 4 with every parameter that has a gradient."""
         for group in self.param_groups:
             parameters = due(group)
-            for part in batches([local(p).numel() for p in parameters], ENTRIES_AT_A_TIME):
-                self._advance(parameters[part], group)
-                self._apply(parameters[part], group)
+            steps = self.counted(parameters, group)
+            together = alike(parameters, steps)
+            stacks = [_Stack([parameters[i] for i in indices], steps[indices[0]]) for indices in together]
+            for part in batches([s.entries for s in stacks], ENTRIES_AT_A_TIME):
+                self._apply(stacks[part], self._updates(stacks[part], group), group)
 
-    def _advance(self, parameters: Sequence[Tensor], group: ParamGroup) -> None:
-        """Update the second moments."""
-        moments = []
-        for parameter in parameters:
-            state = self.state_of(parameter, group)
-            state["step"] += 1
-            squares = gradient(parameter).square()
-            for slot, dims in reductions(parameter.dim()).items():
-                total = squares.sum(dims, keepdim=True) if dims else squares
-                moments.append((parameter, slot, dims, total))
-        sum_over_ranks([m[3] for m in moments], [m[0] for m in moments], [m[2] for m in moments])
-        for parameter, slot, dims, total in moments:
-            state = self.state[parameter]
-            mean = total.div_(math.prod(parameter.shape[d] for d in dims)).add_(group["eps"])
-            with restored_if(skip_flag(self), [local(state[slot])]):
-                local(state[slot]).lerp_(mean, state["step"].item() ** -group["decay"])
-
-    def _apply(self, parameters: Sequence[Tensor], group: ParamGroup) -> None:
-        """Update the parameters, each by at most a share of its root mean square."""
-        updates = self._updates(parameters)
-        squares = [_sum_of_squares(u) for u in updates]
-        sizes = [_sum_of_squares(local(p).to(slot_dtype(p))) for p in parameters]
-        everything = [tuple(range(p.dim())) for p in parameters]
-        sum_over_ranks([*squares, *sizes], [*parameters, *parameters], [*everything, *everything])
-        for parameter, update, square, size in zip(parameters, updates, squares, sizes, strict=True):
-            alpha = float(group["lr"])
-            if group["relative_step"]:
-                alpha = min(alpha, self.state[parameter]["step"].item() ** -0.5)
-            clip = ((square / parameter.numel()).sqrt() / group["clip_threshold"]).clamp_min(1)
-            scale = (size / parameter.numel()).sqrt().clamp_min(group["eps_scale"])
-            by = alpha * scale / clip if group["scale_parameter"] else alpha / clip
-            with restored_if(skip_flag(self), [local(parameter.detach())]):
-                local(parameter).sub_(update.mul_(by))
-
-    def _updates(self, parameters: Sequence[Tensor]) -> list[Tensor]:
-        """G / sqrt(V) of each parameter: the local shard."""
-        matrices = [p for p in parameters if p.dim() > 1]
+    def _updates(self, stacks: Sequence[_Stack], group: ParamGroup) -> list[Tensor]:
+        """G / sqrt(V) of each stack: of the local shards."""
+        gradient_of = {s: s.gradient() for s in stacks}
+        slots = self._advance(gradient_of, group)
+        matrices = [s for s in stacks if s.first.dim() > 1]
         # The mean of R is that of C, which needs the sums over another dimension only.
-        means = [local(self.state[p]["col_var"]).sum(-1, keepdim=True) for p in matrices]
-        sum_over_ranks(means, matrices, [(p.dim() - 1,) for p in matrices])
-        mean_of = {p: mean / p.shape[-1] for p, mean in zip(matrices, means, strict=True)}
+        means = [slots[s, "col_var"].sum(-1, keepdim=True) for s in matrices]
+        sum_over_ranks(means, [s.first for s in matrices], [(s.first.dim() - 1,) for s in matrices])
+        mean_of = {s: mean / s.first.shape[-1] for s, mean in zip(matrices, means, strict=True)}
         updates = []
-        for parameter in parameters:
-            slots = {name: local(slot) for name, slot in self.state[parameter].items()}
-            if parameter in mean_of:
-                rows = (slots["row_var"] / mean_of[parameter]).rsqrt()
-                updates.append((gradient(parameter) * rows).mul_(slots["col_var"].rsqrt()))
+        for s, gradient in gradient_of.items():
+            if s in mean_of:
+                rows = (slots[s, "row_var"] / mean_of[s]).rsqrt()
+                updates.append((gradient * rows).mul_(slots[s, "col_var"].rsqrt()))
             else:
-                updates.append(gradient(parameter) * slots["variance"].rsqrt())
+                updates.append(gradient * slots[s, "variance"].rsqrt())
         return updates
+
+    def _advance(
+        self, gradient_of: Mapping[_Stack, Tensor], group: ParamGroup
+    ) -> dict[tuple[_Stack, str], Tensor]:
+        """Update the second moments: those of each slot of each stack, (members, ...)."""
+        sums = []
+        for s, gradient in gradient_of.items():
+            squares = gradient.square()
+            for slot, dims in reductions(s.first.dim()).items():
+                of_stack = [d + 1 for d in dims]  # the first dimension is that of the members
+                total = squares.sum(of_stack, keepdim=True) if dims else squares
+                sums.append((s, slot, dims, total))
+        sum_over_ranks([x[3] for x in sums], [x[0].first for x in sums], [x[2] for x in sums])
+        moments = {}
+        with changed(skip_flag(self), *[self.held(s.members, slot) for s, slot, _, _ in sums]) as slots:
+            for (s, slot, dims, total), moment in zip(sums, slots, strict=True):
+                mean = total.div_(math.prod(s.first.shape[d] for d in dims)).add_(group["eps"])
+                moments[s, slot] = moment.lerp_(mean, s.step ** -group["decay"])
+        return moments
+
+    def _apply(self, stacks: Sequence[_Stack], updates: Sequence[Tensor], group: ParamGroup) -> None:
+        """Update the parameters, each by at most a share of its root mean square."""
+        with changed(skip_flag(self), *[local_rows(s.members) for s in stacks]) as parameters:
+            factors = _factors(stacks, parameters, updates, group)
+            for theta, update, by in zip(parameters, updates, factors, strict=True):
+                theta.sub_(update.mul_(by))
+
+
+@dataclass(frozen=True, eq=False)
+class _Stack:
+    """Parameters of one shape that take the step of the same number, see `alike`."""
+
+    members: list[Tensor]
+    step: int
+
+    @property
+    def first(self) -> Tensor:
+        """A member; a sharded one is alone."""
+        return self.members[0]
+
+    @property
+    def entries(self) -> int:
+        """The number of entries of all members on this rank."""
+        return len(self.members) * local(self.first).numel()
+
+    def gradient(self) -> Tensor:
+        """The gradients, (members, ...), in the precision of the slots."""
+        return stack(gradients(self.members)).to(slot_dtype(self.first))
 
 
 def reductions(dims: int) -> dict[str, tuple[int, ...]]:
@@ -177,10 +197,33 @@ def reductions(dims: int) -> dict[str, tuple[int, ...]]:
     return {"variance": ()}
 
 
-def _sum_of_squares(tensor: Tensor) -> Tensor:
-    """The sum of squares, 0-dim, in one pass over memory."""
-    norm: Tensor = torch.linalg.vector_norm(tensor)
-    return norm.square()
+def _factors(
+    stacks: Sequence[_Stack], parameters: Sequence[Tensor], updates: Sequence[Tensor], group: ParamGroup
+) -> list[Tensor]:
+    """The factor of the update of each member of each stack, (members, 1, ...)."""
+    both, twice = (*updates, *parameters), (*stacks, *stacks)
+    roots = Many([_norms(tensors.to(slot_dtype(tensors))) for tensors in both])
+    roots.mul_(roots)
+    complete(roots.tensors, [s.first for s in twice])
+    for square, s in zip(roots.tensors, twice, strict=True):
+        square.div_(s.first.numel())
+    roots.sqrt_()
+    clips = Many(roots.tensors[: len(stacks)]).div_(group["clip_threshold"]).clamp_min_(1)
+    scales = Many(roots.tensors[len(stacks) :]).clamp_min_(group["eps_scale"])
+    factors = []
+    for s, scale, clip in zip(stacks, scales.tensors, clips.tensors, strict=True):
+        alpha = float(group["lr"])
+        if group["relative_step"]:
+            alpha = min(alpha, s.step**-0.5)
+        factors.append(alpha * scale / clip if group["scale_parameter"] else alpha / clip)
+    return factors
+
+
+def _norms(tensors: Tensor) -> Tensor:
+    """The Euclidean norm of each tensor of a stack, (members, 1, ...), in one pass over memory."""
+    entries = tensors[..., None]  # scalars have no dimension of their own, and no dimensions would mean all
+    norms: Tensor = torch.linalg.vector_norm(entries, dim=list(range(1, entries.dim())), keepdim=True)
+    return norms.squeeze(-1)
 
 
 @OPTIMIZERS.register

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -61,8 +62,12 @@ class MatrixLayout:
 
     def shape_of(self, shape: Sequence[int]) -> tuple[int, int, int]:
         """The number of matrices in a parameter of the given shape, and the rows and columns of each."""
-        count, rows, columns = self.split(torch.empty(tuple(shape), device="meta")).shape
-        return count, rows, columns
+        return _shape_of(self, tuple(shape))
+
+    def stacked(self, count: int) -> MatrixLayout:
+        """The layout of a stack of parameters with this layout, along a new first dimension."""
+        rows, parts = (d + 1 for d in self.rows), ((d + 1, n) for d, n in self.parts)
+        return MatrixLayout(tuple(rows), ((0, count), *parts))
 
     def join(self, matrices: Tensor, shape: tuple[int, ...]) -> Tensor:
         """The inverse of `split`, for a parameter of the given shape."""
@@ -76,6 +81,12 @@ class MatrixLayout:
         columns = [d for d in range(dims) if d not in self.rows]
         inner = [2 * d + 1 for d in (*self.rows, *columns)]
         return dict(self.parts), [*range(0, 2 * dims, 2), *inner]
+
+
+@cache  # asked for every matrix in every step
+def _shape_of(layout: MatrixLayout, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    count, rows, columns = layout.split(torch.empty(shape, device="meta")).shape
+    return count, rows, columns
 
 
 def _divided(shape: Sequence[int], counts: Mapping[int, int]) -> list[int]:

@@ -188,8 +188,8 @@ class Muon(ZooOptimizer):
         for parameter in parameters:
             self.state_of(parameter, group)
         moments, grads = self.held(parameters, "momentum_buffer"), gradients(parameters)
-        averages = [reduced_like(parameter, (), group["dtype"]) for parameter in parameters]
-        kept = totals(parameters)
+        averages = [torch.empty_like(parameter, dtype=group["dtype"]) for parameter in parameters]
+        kept = totals(parameters) if group["cautious"] else moments
         columns = grads, [local(u) for u in averages], kept
         for m, g, u, count in changed_blocks(skip_flag(self), [moments], *columns):
             g = g.type_as(m)

@@ -10,16 +10,18 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
+from zoo.kernels.stacks import alike, stack
 from zoo.optim.adam import Decay
 from zoo.optim.adamw import AdamWConfig
-from zoo.optim.matrices import is_hidden, layout_of
+from zoo.optim.matrices import MatrixLayout, is_hidden, layout_of
 from zoo.optim.muon import Muon, OrthogonalConfig, Rest, UpdateFactor
 from zoo.optim.newton_schulz import orthogonal
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import DECAY
 from zoo.optim.sharding import reduced_like
-from zoo.optim.skip_flag import restored_if, skip_flag
+from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import slot_dtype
+from zoo.optim.stacks import changed
 from zoo.utils.sharded import is_sharded, local, own_slices, sum_over_ranks
 from zoo.utils.untyped import Passed
 
@@ -83,49 +85,78 @@ class NorMuon(Muon):
         Each row is divided by one number, so that the norm afterwards follows from the rows' sums of squares
         before. No matrix has to be whole: ranks exchange one number for each matrix.
         """
-        seconds = [self.state[parameter]["second_momentum_buffer"] for parameter in parameters]
         layouts = [layout_of(group).of_rows for group in groups]
-        columns = [
-            tuple(d for d in range(parameter.dim()) if d not in layout.rows)
-            for parameter, layout in zip(parameters, layouts, strict=True)
+        keys = [(layout, group["beta2"]) for layout, group in zip(layouts, groups, strict=True)]
+        members = alike(parameters, keys)
+        stacks = [
+            _Stack(
+                parameters[indices[0]],
+                [self.state[parameters[i]]["second_momentum_buffer"] for i in indices],
+                stack([updates[i] for i in indices]),
+                layouts[indices[0]],
+            )
+            for indices in members
         ]
-        updates = [update.to(second.dtype) for update, second in zip(updates, seconds, strict=True)]
-        squares = [u.square().sum(dims, keepdim=True) for u, dims in zip(updates, columns, strict=True)]
-        sum_over_ranks(squares, parameters, columns)
-        roots, norms = [], []
-        for square, second, parameter, group in zip(squares, seconds, parameters, groups, strict=True):
-            mean = square / max(parameter.numel() // max(second.numel(), 1), 1)  # of none: no entries
-            with restored_if(skip_flag(self), [local(second)]):
-                roots.append(local(second).lerp_(mean, 1 - group["beta2"]).sqrt().add_(LEAST))
+        squares = [s.sums_of_squares() for s in stacks]
+        sum_over_ranks(squares, [s.parameter for s in stacks], [s.columns for s in stacks])
+        roots = [
+            s.roots(square, groups[indices[0]]["beta2"], skip_flag(self))
+            for s, square, indices in zip(stacks, squares, members, strict=True)
+        ]
         after = [square / root.square() for square, root in zip(squares, roots, strict=True)]
-        for sums in (squares, after):
-            of_matrices = zip(sums, seconds, layouts, strict=True)
-            norms += [
-                layout.split(in_place(rows, second)).sum((1, 2)) for rows, second, layout in of_matrices
-            ]
-        rows = [layout.rows for layout in layouts]
-        sum_over_ranks(norms, [*parameters, *parameters], [*rows, *rows])
-        for i, (update, second, layout) in enumerate(zip(updates, seconds, layouts, strict=True)):
-            before, now = norms[i].sqrt(), norms[i + len(updates)].sqrt()
-            factors = (before / (now + LEAST)).view(-1, 1, 1)
-            shape = tuple(second.shape)
-            whole_factors = layout.join(factors.expand(layout.shape_of(shape)), shape)
-            update.mul_(whole_factors[own_part(second)].div(roots[i]))
+        norms = [s.of_matrices(sums) for s, sums in zip([*stacks, *stacks], [*squares, *after], strict=True)]
+        sum_over_ranks(norms, [s.parameter for s in stacks] * 2, [s.layout.rows for s in stacks] * 2)
+        for i, (s, indices) in enumerate(zip(stacks, members, strict=True)):
+            before, now = norms[i].sqrt(), norms[i + len(stacks)].sqrt()
+            s.update.mul_(s.of_rows(before / (now + LEAST)).div(roots[i]))
+            for j, update in zip(indices, s.update.unbind(), strict=True):
+                updates[j] = update
         return updates
 
 
-def own_part(tensor: Tensor) -> tuple[slice, ...]:
-    """The part of a tensor that this rank holds."""
-    return own_slices(tensor) if is_sharded(tensor) else (slice(None),)
+class _Stack:
+    """Matrices of one shape whose rows are brought to one size together.
 
+    Attributes:
+        parameter: one of the parameters, sharded if it is the only one and sharded.
+        seconds: the second moment of the rows of each, sharded as the parameters are.
+        update: this rank's rows of the orthogonal matrices, (parameters, ...), in the precision of `seconds`.
+        layout: the matrices that a parameter consists of.
+        columns: the dimensions of a parameter that count columns.
+    """
 
-def in_place(rows: Tensor, like: Tensor) -> Tensor:
-    """This rank's part of a tensor, with zeros where the parts of other ranks are."""
-    if not is_sharded(like):
-        return rows
-    padded = rows.new_zeros(like.shape)
-    padded[own_slices(like)] = rows
-    return padded
+    def __init__(
+        self, parameter: Tensor, seconds: Sequence[Tensor], update: Tensor, layout: MatrixLayout
+    ) -> None:
+        self.parameter, self.seconds, self.layout = parameter, seconds, layout
+        self.update = update.to(seconds[0].dtype)
+        self.columns = tuple(d for d in range(parameter.dim()) if d not in layout.rows)
+        self._of_all, self._shape = layout.stacked(len(seconds)), (len(seconds), *seconds[0].shape)
+
+    def sums_of_squares(self) -> Tensor:
+        """The sum over this rank's columns of every row, with columns of size 1."""
+        return self.update.square().sum([d + 1 for d in self.columns], keepdim=True)
+
+    def roots(self, squares: Tensor, beta2: float, skip: Tensor | None) -> Tensor:
+        """Advance the second moments by complete sums of squares; return their roots."""
+        entries = self.parameter.numel() // max(self.seconds[0].numel(), 1)  # of none: no entries
+        with changed(skip, [local(second) for second in self.seconds]) as (second,):
+            return second.lerp_(squares / max(entries, 1), 1 - beta2).sqrt().add_(LEAST)
+
+    def of_matrices(self, rows: Tensor) -> Tensor:
+        """The sum over this rank's rows of every matrix, (matrices,); rows are those of all parameters."""
+        second = self.seconds[0]
+        if is_sharded(second):
+            padded = rows.new_zeros(self._shape)  # where the rows of other ranks are
+            padded[(slice(None), *own_slices(second))] = rows
+            rows = padded
+        return self._of_all.split(rows).sum((1, 2))
+
+    def of_rows(self, matrices: Tensor) -> Tensor:
+        """The value of its matrix, (matrices,), for each of this rank's rows."""
+        second, shape = self.seconds[0], self._shape
+        rows = self._of_all.join(matrices.view(-1, 1, 1).expand(self._of_all.shape_of(shape)), shape)
+        return rows[(slice(None), *own_slices(second))] if is_sharded(second) else rows
 
 
 @OPTIMIZERS.register

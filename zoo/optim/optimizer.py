@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import StateDict
 
+from zoo.kernels.foreach import Many
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import Valid, check_ranges
 from zoo.optim.sharding import reduced_like
@@ -131,6 +132,18 @@ class ZooOptimizer(SteppingOptimizer):
             state.update(self.slots(parameter, group))
         return state
 
+    def counted(self, parameters: Sequence[Tensor], group: ParamGroup) -> list[int]:
+        """Count a step of each of some parameters of a group, in its slot ``step``.
+
+        Returns:
+            The number of the step of each, from 1; a parameter that had no gradient for some steps has a
+            lower number than the others.
+        """
+        steps = [self.state_of(parameter, group)["step"] for parameter in parameters]
+        if steps:
+            Many(steps).add_(1)
+        return [int(step.item()) for step in steps]
+
 
 class CountingOptimizer(ZooOptimizer):
     """An optimizer that keeps running averages, and counts the steps of every parameter."""
@@ -152,21 +165,15 @@ class CountingOptimizer(ZooOptimizer):
     def update(self) -> None:
         """Move every parameter that has a gradient."""
         for group in self.param_groups:
-            for t, parameters in self._counted(group):
+            for t, parameters in self._by_step(group):
                 self.move(parameters, t, group)
 
-    def _counted(self, group: ParamGroup) -> ItemsView[int, list[Tensor]]:
-        """Count a step of every parameter of a group that has a gradient, in its slot ``step``.
-
-        Returns:
-            Pairs of a step number, from 1, and the parameters that take this step; a parameter that had no
-            gradient for some steps has a lower number than the others.
-        """
+    def _by_step(self, group: ParamGroup) -> ItemsView[int, list[Tensor]]:
+        """Pairs of the number of a step, from 1, and the parameters of a group that take it now."""
         at: dict[int, list[Tensor]] = defaultdict(list)
-        for parameter in due(group):
-            step = self.state_of(parameter, group)["step"]
-            step += 1
-            at[int(step.item())].append(parameter)
+        parameters = due(group)
+        for parameter, t in zip(parameters, self.counted(parameters, group), strict=True):
+            at[t].append(parameter)
         return at.items()
 
 

@@ -58,7 +58,7 @@ def _copied(optimizer: Optimizer, skip: Tensor) -> Iterator[None]:
     with torch.no_grad():
         for path, tensor in _changing(optimizer, skip.device):
             old = before[path] if path in before else torch.zeros_like(tensor)
-            restore_if(skip, [tensor], [old])
+            restore_if(skip, tensor, old)
 
 
 def _changing(optimizer: Optimizer, device: torch.device) -> Iterator[tuple[str, Tensor]]:

@@ -6,13 +6,17 @@ changes. `zoo.optim.skip` does this for all other optimizers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+
+from zoo.kernels.foreach import Many
+from zoo.kernels.stacks import is_alone
 
 _SKIP_FLAGS: WeakKeyDictionary[Optimizer, Tensor] = WeakKeyDictionary()
 """By optimizer, during a step that may be skipped: the flag that says whether it is skipped."""
@@ -44,12 +48,30 @@ def restored_if(skip: Tensor | None, tensors: Sequence[Tensor]) -> Iterator[None
     if skip is None:
         yield
         return
-    before = [tensor.clone() for tensor in tensors]
+    groups = _together(tensors)
+    before = [_joined(group) for group in groups]
     yield
-    restore_if(skip, tensors, before)
+    for group, old in zip(groups, before, strict=True):
+        if len(group) == 1:
+            restore_if(skip, group[0], old.view_as(group[0]))
+            continue
+        kept = torch.split(torch.where(skip, old, _joined(group)), [tensor.numel() for tensor in group])
+        Many(group).copy_(Many([part.view_as(tensor) for part, tensor in zip(kept, group, strict=True)]))
 
 
-def restore_if(skip: Tensor, tensors: Sequence[Tensor], before: Sequence[Tensor]) -> None:
-    """Restore the earlier values of tensors in place if `skip`."""
-    for tensor, old in zip(tensors, before, strict=True):
-        torch.where(skip, old, tensor, out=tensor)
+def restore_if(skip: Tensor, tensor: Tensor, before: Tensor) -> None:
+    """Restore the earlier values of a tensor in place if `skip`."""
+    torch.where(skip, before, tensor, out=tensor)
+
+
+def _together(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Divide tensors into lists that are copied at once, see `is_alone`."""
+    together: dict[Hashable, list[Tensor]] = defaultdict(list)
+    for i, tensor in enumerate(tensors):
+        together[i if is_alone(tensor) else (tensor.dtype, tensor.device)].append(tensor)
+    return list(together.values())
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    """A copy of the entries of some tensors, (entries,)."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])

@@ -2,11 +2,12 @@
 # Trains questions of the study for some seconds, on a machine with a GPU that many workers share, and leaves their lines in a folder.
 #
 #     python -m benchmarks.scale.elsewhere.pack study.tar.gz              # where the data are
-#     bash benchmarks/scale/elsewhere/run.sh study.tar.gz 560 out q2-ngpt=18 q3=4
+#     bash benchmarks/scale/elsewhere/run.sh study.tar.gz 560 out q2-ngpt=13 q3=4
 #
 # A question has its number of workers after the sign. Questions are trained at once, each in a copy of the repository, as a folder of
-# sweeps has one sweep at a time. Lines that are in the repository count, and their questions go on; the last lines are in the folder
-# after every pass of the loop, with a log. What Python lacks has to be on PYTHONPATH, and NVIDIA's MPS, if it is to be
+# sweeps has one sweep at a time. Lines that are in the repository count, and their questions go on, with the largest models first, which
+# take longest elsewhere. The shapes of the first question are compiled meanwhile. The last lines are in the folder all the time, and at
+# the end the scores, for which some 30 seconds are needed. What Python lacks has to be on PYTHONPATH, and NVIDIA's MPS, if it is to be
 # used, on PATH. docs/results/gpu-small.md has what is known of the speed.
 set -u
 packed=$(realpath "$1") seconds=$2 root=$PWD
@@ -31,28 +32,39 @@ for part in "$@"; do
   mkdir -p "$work/$question"
   cp -a "$root" "$work/$question/repository"
   ln -s "$work/shared" "$work/$question/shared"
-done
-first=$work/${questions[0]}/repository
-(enter "$first" && python3 -m benchmarks.scale.elsewhere.warm "${questions[@]}") > "$out/warm.log" 2>&1
-echo "compiled after $SECONDS s"
-for part in "$@"; do
-  question=${part%=*}
-  (enter "$work/$question/repository" && exec python3 -m zoo sweep "configs/sweeps/scale/$question.yaml" --workers "${part#*=}") \
+  (enter "$work/$question/repository" &&
+    exec python3 -m zoo sweep "configs/sweeps/scale/$question.yaml" --workers "${part#*=}" --largest-first) \
     > "$out/$question.log" 2>&1 &
   pids+=($!)
 done
-score_and_copy() {
+first=$work/${questions[0]}/repository
+(enter "$first" && exec python3 -m benchmarks.scale.elsewhere.warm "${questions[0]}") > "$out/warm.log" 2>&1 &
+score() {
+  (enter "$work/$1/repository" && exec python3 -m benchmarks.scale score "$1") >> "$out/score.log" 2>&1
+}
+while sleep 30; do
+  for question in "${questions[@]}"; do score "$question"; done
+done &
+scoring=$!
+copy() {
   for question in "${questions[@]}"; do
-    (enter "$work/$question/repository" && python3 -m benchmarks.scale score "$question") >> "$out/score.log" 2>&1
     cp "$work/$question/repository/docs/results/scale/$question"{,-scores}.csv "$out/" 2>/dev/null
   done
   (cd "$out" && wc -l ./*.csv 2>/dev/null | tr '\n' ' ')
 }
 while [ $SECONDS -lt "$seconds" ] && kill -0 "${pids[@]}" 2>/dev/null; do
-  sleep 5
-  echo "$SECONDS s: $(score_and_copy)"
+  sleep 10
+  echo "$SECONDS s: $(copy)"
 done
-kill -KILL "${pids[@]}" 2>/dev/null # every run that has ended has its line; the others are lost
-score_and_copy
+kill -KILL "$scoring" "${pids[@]}" 2>/dev/null # every run that has ended has its line; the others are lost
+pkill -KILL -f "multiprocessing.forkserver|benchmarks.scale score" 2>/dev/null
+sleep 1
+scorers=()
+for question in "${questions[@]}"; do
+  score "$question" &
+  scorers+=($!)
+done
+wait "${scorers[@]}"
+echo "$SECONDS s: $(copy)"
 [ -n "$mps" ] && echo quit | "$mps"
 exit 0

@@ -1,8 +1,9 @@
-"""Compiles the models of some questions before their sweeps, all shapes at once, so that no worker waits.
+"""Compiles the models of some questions while their sweeps begin, so that no worker waits for it.
 
 python -m benchmarks.scale.elsewhere.warm q2-ngpt q3
 
-The smallest models, with which a sweep begins, come first. What is compiled stays in the cache of torch.
+All shapes are compiled at once, but the smallest models are left to the workers of the sweep, which begins
+with them. What is compiled stays in the cache of torch.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ STEPS = 3
 
 
 def shapes(keys: list[str]) -> list[tuple[str, RunConfig]]:
-    """A configuration for every shape that is compiled, with its name, the smallest models first."""
+    """A configuration for every shape but the smallest that is compiled, with its name."""
     found: dict[str, tuple[int, str, RunConfig]] = {}
     for question in (BY_KEY[key] for key in keys):
-        for number, size in enumerate(THE_STUDY.load(question).ladder):
+        for number, size in enumerate(THE_STUDY.load(question).ladder[1:], 1):
             for side in size.sides:
                 if Job.of(side.config).train.compile:
                     name = f"{question.key} {side.variant}, size {number + 1}"
