@@ -25,7 +25,7 @@ from zoo.optim.normuon import NorMuon
 from zoo.optim.prodigy import Prodigy
 from zoo.optim.schedule_free import ScheduleFreeAdamW
 from zoo.optim.skip import skipped_if
-from zoo.optim.soap import SOAP, gram
+from zoo.optim.soap import SOAP, grams
 from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
 from zoo.run.config import load_config
 from zoo.utils.errors import ConfigError
@@ -210,12 +210,12 @@ def test_soap_in_float32_where_rows_have_no_gradient() -> None:
 
 def test_soap_keeps_the_products_of_its_bases_until_they_change() -> None:
     basis = torch.tensor([[1.0, 2.0], [0.0, 1.0]])
-    first = gram(basis)
-    torch.testing.assert_close(first, torch.tensor([[1.0, 2.0], [2.0, 5.0]]))
-    assert gram(basis) is first
+    first = grams([basis])
+    torch.testing.assert_close(first, torch.tensor([[[1.0, 2.0], [2.0, 5.0]]]))
+    assert grams([basis]).data_ptr() == first.data_ptr()
     basis.copy_(torch.eye(2))
-    torch.testing.assert_close(gram(basis), torch.eye(2))
-    torch.testing.assert_close(gram(basis.clone() * 2), 4 * torch.eye(2))
+    torch.testing.assert_close(grams([basis])[0], torch.eye(2))
+    torch.testing.assert_close(grams([basis.clone() * 2])[0], 4 * torch.eye(2))
 
 
 def test_soap_begins_after_a_skipped_step() -> None:

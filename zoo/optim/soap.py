@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import torch
@@ -13,15 +13,17 @@ from torch.optim.optimizer import ParamsT
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from zoo.config.registry import OPTIMIZERS
+from zoo.kernels.stacks import alike, stack
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks
 from zoo.optim.moments import advance_moments
-from zoo.optim.optimizer import ZooOptimizer, due, gradient
+from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import COUNT, DECAY_OR_NONE, NOT_NEGATIVE, TWO_DECAYS
-from zoo.optim.skip_flag import restored_if, skip_flag
+from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import slot_dtype
+from zoo.optim.stacks import changed
 from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import is_sharded
 
@@ -123,52 +125,73 @@ class SOAP(ZooOptimizer):
         return slots
 
     def update(self) -> None:
-        """Move every parameter that has a gradient."""
+        """Move every parameter that has a gradient, together with those of its shape on a GPU."""
         for group in self.param_groups:
-            for parameter in due(group):
-                state, skip, g = self.state_of(parameter, group), skip_flag(self), gradient(parameter)
-                if skip is not None:
-                    g = torch.where(skip, 0, g)  # the factorisations refuse what is not finite
-                state["step"] += 1
-                t = int(state["step"].item())
-                if t == 0:  # of a skipped step: of a zero gradient, whose bases are the axes
-                    self._begin(parameter, g, state, group)
-                    continue
-                turns = t % group["precondition_frequency"] == 0
-                kept = [slot for name, slot in state.items() if name != "step" and (turns or name[0] != "Q")]
-                with restored_if(skip, [parameter.detach(), *kept]):
-                    self._move(parameter, g, state, group, t)
+            parameters = due(group)
+            counts = self.counted(parameters, group)
+            # A side may be longer than the others together: the largest tensor says whether to copy.
+            largest = [max(p, *self.state[p].values(), key=Tensor.numel) for p in parameters]
+            keys = [(t, p.shape, p.dtype) for t, p in zip(counts, parameters, strict=True)]
+            for members in alike(largest, keys):
+                self._step([parameters[i] for i in members], group, counts[members[0]])
 
-    def _begin(self, parameter: Tensor, g: Tensor, state: dict[str, Tensor], group: ParamGroup) -> None:
+    def _step(self, parameters: Sequence[Tensor], group: ParamGroup, t: int) -> None:
+        """Take step `t` with parameters of one shape."""
+        skip, g = skip_flag(self), stack(gradients(parameters)).to(slot_dtype(parameters[0]))
+        if skip is not None:
+            g = torch.where(skip, 0, g)  # the factorisations refuse what is not finite
+        if t == 0:  # of a skipped step: of a zero gradient, whose bases are the axes
+            self._begin(parameters, g, group)
+        else:
+            self._move(parameters, g, group, t, skip)
+
+    def _begin(self, parameters: Sequence[Tensor], g: Tensor, group: ParamGroup) -> None:
         """Initialise L and R and their bases."""
-        for side in preconditioned(tuple(parameter.shape), group["max_precond_dim"]):
-            follow(g, state, side, decay_of_bases(group))
-            state[f"Q{side}"].copy_(eigenbasis(state[f"GG{side}"]))
+        for side in preconditioned(parameters[0].shape, group["max_precond_dim"]):
+            columns = self.held(parameters, f"GG{side}"), self.held(parameters, f"Q{side}")
+            with changed(None, *columns) as (average, basis):
+                follow(g, average, side, decay_of_bases(group))
+                for vectors, matrix in zip(basis, average, strict=True):
+                    vectors.copy_(eigenbasis(matrix))
 
     def _move(
-        self, parameter: Tensor, g: Tensor, state: dict[str, Tensor], group: ParamGroup, t: int
+        self, parameters: Sequence[Tensor], g: Tensor, group: ParamGroup, t: int, skip: Tensor | None
     ) -> None:
-        (beta1, beta2), lr = group["betas"], float(group["lr"])
-        sides = preconditioned(tuple(parameter.shape), group["max_precond_dim"])
-        bases = {side: state[f"Q{side}"] for side in sides}
-        projected = along_sides(g, bases).contiguous()
-        step = torch.empty_like(projected)
-        for new, m, v, out in blocks([projected], [state["exp_avg"]], [state["exp_avg_sq"]], [step]):
-            advance_moments(m, v, new, (beta1, beta2))
-            out.copy_(m).div_(v.sqrt().add_(group["eps"]))
-        step = along_sides(step, transposed(bases))
-        rate = -lr * math.sqrt(1 - beta2**t) / (1 - beta1**t)
-        for theta, update in blocks([parameter.detach()], [step]):
-            theta.add_(update.type_as(theta), alpha=rate)
-            if group["weight_decay"]:  # as a difference: 1 - lr weight_decay would be rounded
-                theta.add_(theta, alpha=-lr * group["weight_decay"])
-        for side in sides:
-            follow(g, state, side, decay_of_bases(group))
-        if t % group["precondition_frequency"] == 0:
-            turn_bases(state, bases)
-        else:
-            grams = {side: gram(basis) for side, basis in bases.items()}
-            state["exp_avg"].copy_(along_sides(state["exp_avg"], grams))
+        sides = preconditioned(parameters[0].shape, group["max_precond_dim"])
+        slots = [
+            self.held(parameters, slot) for slot in ("exp_avg", "exp_avg_sq", *(f"GG{d}" for d in sides))
+        ]
+        turning = [self.held(parameters, f"Q{side}") for side in sides]
+        bases = dict(zip(sides, map(stack, turning), strict=True))
+        with changed(skip, local_rows(parameters), *slots) as (theta, m, v, *averages):
+            step = adam_direction(m, v, along_sides(g, bases).contiguous(), group)
+            move_weights(theta, along_sides(step, transposed(bases)), group, t)
+            for side, average in zip(sides, averages, strict=True):
+                follow(g, average, side, decay_of_bases(group))
+            if t % group["precondition_frequency"] == 0:
+                with changed(skip, *turning) as turned:
+                    turn_bases(m, v, averages, dict(zip(sides, turned, strict=True)))
+            else:
+                m.copy_(along_sides(m, dict(zip(sides, map(grams, turning), strict=True))))
+
+
+def adam_direction(m: Tensor, v: Tensor, g: Tensor, group: ParamGroup) -> Tensor:
+    """m / (sqrt(v) + eps), after a gradient was added to both moments."""
+    direction = torch.empty_like(g)
+    for first, second, new, out in blocks([m], [v], [g], [direction]):
+        advance_moments(first, second, new, group["betas"])
+        out.copy_(first).div_(second.sqrt().add_(group["eps"]))
+    return direction
+
+
+def move_weights(theta: Tensor, direction: Tensor, group: ParamGroup, t: int) -> None:
+    """Move parameters in step `t`, from 1, and decay them."""
+    (beta1, beta2), lr = group["betas"], float(group["lr"])
+    rate = -lr * math.sqrt(1 - beta2**t) / (1 - beta1**t)
+    for weights, update in blocks([theta], [direction]):
+        weights.add_(update.type_as(weights), alpha=rate)
+        if group["weight_decay"]:  # as a difference: 1 - lr weight_decay would be rounded
+            weights.add_(weights, alpha=-lr * group["weight_decay"])
 
 
 def decay_of_bases(group: ParamGroup) -> float:
@@ -177,21 +200,27 @@ def decay_of_bases(group: ParamGroup) -> float:
     return float(group["betas"][1]) if beta is None else beta
 
 
-def follow(g: Tensor, state: dict[str, Tensor], side: int, beta: float) -> None:
-    """Add a gradient to the running average of the Gram matrix (G G^T or G^T G) of a side."""
-    slices = g.movedim(side, 0).flatten(1)
-    state[f"GG{side}"].addmm_(slices, slices.T, beta=beta, alpha=1 - beta)
+def follow(g: Tensor, average: Tensor, side: int, beta: float) -> None:
+    """Add gradients to the running averages of the Gram matrices (G G^T or G^T G) of a side."""
+    slices = g.movedim(side + 1, 1).flatten(2)
+    add_product(average, slices, slices.mT, beta)
 
 
-def turn_bases(state: dict[str, Tensor], bases: Mapping[int, Tensor]) -> None:
+def turn_bases(m: Tensor, v: Tensor, averages: Sequence[Tensor], bases: Mapping[int, Tensor]) -> None:
     """Update the bases by a QR step, sorted by eigenvalues; the first moment moves to the new bases."""
-    m = along_sides(state["exp_avg"], transposed(bases))
-    for side, basis in bases.items():
-        product = state[f"GG{side}"] @ basis
-        order = (basis * product).sum(0).argsort(descending=True)
-        state["exp_avg_sq"].copy_(state["exp_avg_sq"].index_select(side, order))
-        basis.copy_(torch.linalg.qr(product[:, order])[0])
-    state["exp_avg"].copy_(along_sides(m, bases))
+    moment = along_sides(m, transposed(bases))
+    for (side, basis), average in zip(bases.items(), averages, strict=True):
+        turned = product(average, basis)
+        order = (basis * turned).sum(1).argsort(descending=True)
+        v.copy_(reordered(v, side, order))
+        basis.copy_(torch.linalg.qr(reordered(turned, 1, order))[0])
+    m.copy_(along_sides(moment, bases))
+
+
+def reordered(stacked: Tensor, side: int, order: Tensor) -> Tensor:
+    """The members of a stack, with the entries along a side of each in an order of its own."""
+    shape = [len(stacked), *(-1 if d == side else 1 for d in range(stacked.dim() - 1))]
+    return stacked.gather(side + 1, order.view(shape).expand_as(stacked))
 
 
 class Gram(NamedTuple):
@@ -202,15 +231,17 @@ class Gram(NamedTuple):
 
 
 # They are no slots, because they follow from the bases, also from those of a checkpoint.
-_GRAMS = WeakTensorKeyDictionary()
+_GRAMS: MutableMapping[Tensor, Gram] = WeakTensorKeyDictionary()
 
 
-def gram(basis: Tensor) -> Tensor:
-    """Q^T Q of a basis Q, which is computed again if the basis has changed since."""
-    if basis not in _GRAMS or _GRAMS[basis].version != basis._version:
-        _GRAMS[basis] = Gram(basis._version, basis.T @ basis)
-    kept: Gram = _GRAMS[basis]
-    return kept.product
+def grams(bases: Sequence[Tensor]) -> Tensor:
+    """The stack of Q^T Q of some bases Q, which is computed again if a basis has changed since."""
+    kept = [_GRAMS.get(basis) for basis in bases]
+    if any(gram is None or gram.version != basis._version for gram, basis in zip(kept, bases, strict=True)):
+        stacked = stack(bases)
+        for basis, gram in zip(bases, product(stacked.mT, stacked), strict=True):
+            _GRAMS[basis] = Gram(basis._version, gram)
+    return stack([_GRAMS[basis].product for basis in bases])
 
 
 def preconditioned(shape: Sequence[int], max_dim: int) -> list[int]:
@@ -226,19 +257,38 @@ def state_shapes(shape: tuple[int, ...], max_dim: int) -> dict[str, tuple[int, .
     return shapes
 
 
-def along_sides(tensor: Tensor, matrices: Mapping[int, Tensor]) -> Tensor:
-    """The product of a tensor with a matrix along each of the given sides, which its rows are counted by."""
+def along_sides(stacked: Tensor, matrices: Mapping[int, Tensor]) -> Tensor:
+    """The products of a stack with matrices along each given side, which counts the rows of the matrices."""
     for side, matrix in matrices.items():
         if side == 0:
-            tensor = (matrix.T @ tensor.flatten(1)).view(tensor.shape)
+            stacked = product(matrix.mT, stacked.flatten(2)).view(stacked.shape)
         else:
-            tensor = (tensor.movedim(side, -1) @ matrix).movedim(-1, side)
-    return tensor
+            stacked = product(stacked.movedim(side + 1, -1), matrix).movedim(-1, side + 1)
+    return stacked
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """The product of each pair of members of two stacks, (n, ..., k) and (n, k, l).
+
+    Two single members are multiplied as such, here and in `add_product`, because batched products round
+    differently.
+    """
+    if len(a) == 1:
+        return (a[0] @ b[0])[None]
+    return (a.flatten(1, -2) @ b).view(*a.shape[:-1], b.shape[-1])
+
+
+def add_product(average: Tensor, a: Tensor, b: Tensor, beta: float) -> None:
+    """beta average + (1 - beta) a b, for stacks of matrices, in place."""
+    if len(average) == 1:
+        average[0].addmm_(a[0], b[0], beta=beta, alpha=1 - beta)
+    else:
+        average.baddbmm_(a, b, beta=beta, alpha=1 - beta)
 
 
 def transposed(bases: Mapping[int, Tensor]) -> dict[int, Tensor]:
     """The transposed bases, which lead back to the parameter's axes."""
-    return {side: basis.T for side, basis in bases.items()}
+    return {side: basis.mT for side, basis in bases.items()}
 
 
 def eigenbasis(average: Tensor) -> Tensor:
