@@ -12,9 +12,12 @@ import pytest
 import torch
 from test_packing import NUMBERS
 from tiny_runs import of_kind, tiny
+from tiny_sweeps import base, sweep_file
 from torch import Tensor
 
 from zoo import Model, build_model, build_optimizer, generate, load_model
+from zoo.ablate.execute import execute
+from zoo.ablate.sweep import load_sweep
 from zoo.optim.clip import Clip
 from zoo.train.compilation import compiled_loss
 from zoo.train.distributed import World
@@ -61,7 +64,7 @@ def test_gradients_are_those_of_a_processor(name: str, way: Any, device: str) ->
 
 
 @pytest.mark.parametrize("device", ["cpu", GPU])
-@pytest.mark.parametrize("optimizer", ["adamw", "amos", "muon", "adafactor"])
+@pytest.mark.parametrize("optimizer", ["adamw", "amos", "muon", "normuon", "adafactor"])
 def test_steps_are_those_of_a_processor(optimizer: str, device: str) -> None:
     def after_three(where: str) -> list[Tensor]:
         model = model_on(where, "ngpt")
@@ -74,7 +77,7 @@ def test_steps_are_those_of_a_processor(optimizer: str, device: str) -> None:
         return [p.detach().cpu() for p in model.parameters()]
 
     muon: dict[str, Any] = {"rtol": 2e-2, "atol": 2e-3}  # its products are bfloat16
-    tolerance = muon if optimizer == "muon" else CLOSE
+    tolerance = muon if "muon" in optimizer else CLOSE
     for ours, theirs in zip(after_three(device), after_three("cpu"), strict=True):
         torch.testing.assert_close(ours, theirs, **tolerance)
 
@@ -162,3 +165,11 @@ def test_numbers_that_are_read_a_step_later_are_the_same(device: str, tmp_path: 
     for step, record in later.items():
         for name in ("loss", "grad_norm"):
             assert record[name] == pytest.approx(at_once[step][name], rel=1e-3)
+
+
+@pytest.mark.gpu
+def test_workers_that_are_forked_use_the_device(tmp_path: Path) -> None:
+    """The process that they are forked from imports the compiler, which looks for GPUs, but uses none."""
+    file = sweep_file(tmp_path, base=base(tmp_path, device="cuda", compile=True))
+    result = execute(load_sweep(file), workers=2)
+    assert {run.status for run in result.manifest.runs} == {"finished"}

@@ -68,6 +68,16 @@ def test_lines_that_cannot_be_written_are_told_before_anything_is_trained(tmp_pa
     assert not (tmp_path / "sweeps").exists()
 
 
+@pytest.mark.parametrize("changes", [{}, {"tune": None}])
+def test_the_largest_models_come_first_after_the_tuning(tmp_path: Path, changes: dict[str, Any]) -> None:
+    two = {"sizes": [{"model.d_model": 8}, {"model.d_model": 12}], "budgets": {"steps": [2, 4]}, "seeds": 1}
+    execute(ladder(tmp_path, scale=two, **changes), 1, largest_first=True)
+    runs = [line.run for line in Lines(tmp_path / "lines.csv")]
+    tuning, order = [r for r in runs if r.seed == 7], [(-r.size, -r.tokens) for r in runs if r.seed != 7]
+    assert runs[: len(tuning)] == tuning and bool(tuning) != bool(changes)
+    assert order == sorted(order) and len(set(order)) == (4 if changes else 2)
+
+
 def test_a_sweep_goes_on_from_its_lines(tmp_path: Path) -> None:
     sweep = ladder(tmp_path)
     execute(sweep, 1)

@@ -135,7 +135,13 @@ LADDERS = (
         remark="The rule came into the study after the first runs of the question above, where Amos has the "
         "rate of 3M tokens at all budgets.",
     ),
-    Question("q2-ngpt", "Q2: optimizers on nGPT", _optimizers("nGPT")),
+    Question(
+        "q2-ngpt",
+        "Q2: optimizers on nGPT",
+        _optimizers("nGPT"),
+        remark="Amos has its paper's rule for the rate, with which it needs fewer tokens on GPT: see the "
+        "question above and the one before it.",
+    ),
     Question(
         "q3",
         "Q3: WeSaR and other starts and reparameterisations",

@@ -36,6 +36,9 @@ YIELDING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME"
 COMPILING = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 """Environment in which a worker compiles in its own process. By default torch starts a pool of processes in
 each worker, which compete for the cores of the others."""
+UNUSED_GPU = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""Environment in which torch finds GPUs without using CUDA, which does not survive a fork. The import of its
+compiler looks for them."""
 GRACE = 10.0
 """Seconds that an idle worker has to end by itself. If it were terminated, a semaphore of the compiler's
 progress bar would remain, about which Python warns at the end of the sweep."""
@@ -99,8 +102,7 @@ class Pool:
             compiles: whether runs are compiled: the compiler is then imported once for all workers.
             scoring: the score of a task to measure for every run that has ended; None: there is none.
         """
-        # A fork of a process that has imported everything starts at once. CUDA does not survive a fork, but
-        # the fork server does not use it.
+        # A fork of a process that has imported everything starts at once.
         forks = "forkserver" in multiprocessing.get_all_start_methods()  # not on Windows
         method = "forkserver" if forks else "spawn"
         self._context: Any = multiprocessing.get_context(method)  # Any: its class depends on the method
@@ -171,7 +173,7 @@ class Pool:
         ours, theirs = self._context.Pipe()
         environment = {**os.environ, THREADS: str(self._threads), **_gpu(run, index)}
         process = self._context.Process(target=work, args=(theirs, self._threads, environment))
-        with _environment(YIELDING | COMPILING):  # read when the fork server loads the libraries
+        with _environment(YIELDING | COMPILING | UNUSED_GPU):  # read when the fork server loads the libraries
             process.start()
         theirs.close()
         worker = self._slots[index] = _Worker(process, ours, shape)
