@@ -176,10 +176,15 @@ def test_a_side_that_is_added_later_catches_up(tmp_path: Path) -> None:
     assert {run.id for run in plan if run.variant != added} == known.keys()
     waiting = [run for run in plan if run.id not in known]
     assert {(run.variant, run.params, run.phases) for run in waiting} == {(added, sizes[0], ("tune",))}
-    missing = next(run for run in order if run.variant == sweep.baseline and run.params == sizes[1])
-    del known[missing.id]  # a side that has not ended at a size goes no farther
-    reached = {run.params for run in planner_of(sweep).plan(known).runs if run.variant == sweep.baseline}
-    assert reached == {*sizes[:2]}
+    for phase, reached in (("final", {*sizes}), ("tune", {*sizes[:2]})):  # a tuned side goes on to all sizes
+        missing = next(
+            run
+            for run in order
+            if run.variant == sweep.baseline and run.params == sizes[1] and phase in run.phases
+        )
+        del known[missing.id]
+        plan = planner_of(sweep).plan(known).runs
+        assert {run.params for run in plan if run.variant == sweep.baseline} == reached
     sizes_of_five = {"params": ["0.1M", "0.2M", "0.4M", "0.8M", "1.6M"], "shape": "aspect"}
     until = load(tmp_path, lines=None, scale={"sizes": sizes_of_five, "seeds": 2, "until_decided": True})
     order, outcomes = trained(until)

@@ -42,8 +42,8 @@ class LadderPlanner:
     def plan(self, outcomes: Mapping[str, Outcome], added: Sequence[int] = ()) -> SweepPlan:
         """The plan that follows from the outcomes.
 
-        The next size follows when all sides are tuned at this one. While one of them is not, for instance
-        because it was added to the sweep file later, it follows for those that have ended here.
+        For each side the next size follows when the side is tuned at this one, whose best rates the next
+        grid begins with. Where the verdict decides about the next size, all sides go there together.
 
         Args:
             outcomes: outcomes by id.
@@ -64,8 +64,6 @@ class LadderPlanner:
                 chosen[side.variant] = choice
                 if not choice.on_border:
                     self._compare(size, side, choice, (*size.seeds, *added), runs)
-            if late:
-                late |= {r.variant for r in runs.values() if not r.is_done(outcomes.get(r.id, NOT_STARTED))}
             if not self._goes_on(number, runs, outcomes, late):
                 break
         return SweepPlan(tuple(runs.values()), chosen)
