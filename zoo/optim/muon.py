@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
+from zoo.kernels.stacks import stack
 from zoo.optim.adamw import AdamWConfig
 from zoo.optim.amos import AmosConfig
 from zoo.optim.base import OptimizerConfig, grouped
@@ -208,22 +209,17 @@ class Muon(ZooOptimizer):
         return averages
 
     def _directions(self, averages: Sequence[Tensor], groups: Sequence[ParamGroup]) -> list[Tensor]:
-        """O of whole parameters; all matrices of one shape are orthogonalised together."""
-        split = [layout_of(group).split(u) for u, group in zip(averages, groups, strict=True)]
+        """O of whole parameters; the matrices of parameters of one shape are orthogonalised together."""
         alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
-        for i, (matrices, group) in enumerate(zip(split, groups, strict=True)):
-            shape = tuple(matrices.shape[1:])
-            alike[shape, matrices.dtype, group["ns_steps"], group["coefficients"]].append(i)
+        for i, (u, group) in enumerate(zip(averages, groups, strict=True)):
+            alike[u.shape, u.dtype, layout_of(group), group["ns_steps"], group["coefficients"]].append(i)
         by_index: dict[int, Tensor] = {}
         for indices in alike.values():
-            for part in batches([split[i].numel() for i in indices], AT_ONCE):
-                few = indices[part]
-                together = torch.cat([split[i] for i in few]) if len(few) > 1 else split[few[0]]
-                directions = torch.split(
-                    self.direction(together, groups[few[0]]), [len(split[i]) for i in few]
-                )
-                for i, matrices in zip(few, directions, strict=True):
-                    by_index[i] = layout_of(groups[i]).join(matrices, tuple(averages[i].shape))
+            for part in batches([averages[i].numel() for i in indices], AT_ONCE):
+                few, group = indices[part], groups[indices[0]]
+                together, layout = stack([averages[i] for i in few]), layout_of(group).stacked(len(few))
+                directions = layout.join(self.direction(layout.split(together), group), together.shape)
+                by_index |= zip(few, directions.unbind(), strict=True)
         return [by_index[i] for i in range(len(averages))]
 
     def direction(self, matrices: Tensor, group: ParamGroup) -> Tensor:

@@ -89,7 +89,7 @@ class NorMuon(Muon):
         keys = [(layout, group["beta2"]) for layout, group in zip(layouts, groups, strict=True)]
         members = alike(parameters, keys)
         stacks = [
-            _Stack(
+            _RowStack(
                 parameters[indices[0]],
                 [self.state[parameters[i]]["second_momentum_buffer"] for i in indices],
                 stack([updates[i] for i in indices]),
@@ -114,7 +114,7 @@ class NorMuon(Muon):
         return updates
 
 
-class _Stack:
+class _RowStack:
     """Matrices of one shape whose rows are brought to one size together.
 
     Attributes:
