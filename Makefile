@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile --constraint $(VENV)/constraints.txt
 # Two processes of one thread each: tests are small, and threads that wait for each other cost more. Each begins
 # with one half of the files, so that what the tests of a file share is made once.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist worksteal
 DEMO := runs/demo
 DEMO_CHANGES ?=
 STUDY ?= a-context b-reparam c-optimizers c-continued d-memory e-matrix f-ngpt g-scale
