@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 # What is imported is compiled then; pip would compile more than twice as much, one file after the other.
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile --constraint $(VENV)/constraints.txt
-# Processes of one thread each: tests are small, and threads that wait for each other cost more. Four of them keep
+# Processes of one thread each: tests are small, and threads that wait for each other cost more. Three of them keep
 # two cores busy, as many a test waits for processes of its own. Each begins with its part of the files, so that
 # what the tests of a file share is made once.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 DEMO := runs/demo
 DEMO_CHANGES ?=
 STUDY ?= a-context b-reparam c-optimizers c-continued d-memory e-matrix f-ngpt g-scale

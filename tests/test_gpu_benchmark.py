@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import statistics
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,6 +170,27 @@ def test_no_cell_is_left_behind_by_a_call_that_is_ended(
     with pytest.raises(ProcessLookupError):
         os.kill(int(note.read_text()), 0)
     assert not (tmp_path / "gpu-try.json").exists()
+
+
+def test_no_cell_is_left_behind_that_was_being_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[str]] = []
+
+    class Interrupted(subprocess.Popen[str]):
+        """A process during whose start the caller gets SIGTERM."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self)
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    monkeypatch.setattr(program, "command", lambda *_: says("import time; time.sleep(600)"))
+    with pytest.raises(SystemExit) as end:
+        program.main([*CPU, "--only", PAIR[0], "--name", "try", "--out", str(tmp_path)])
+    assert end.value.code == 143
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
 
 
 def test_machines_of_one_kind_may_differ_in_their_processors(tmp_path: Path) -> None:

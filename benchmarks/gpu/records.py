@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,26 +49,52 @@ def attempt(command: Sequence[str], limit: float) -> Record:
         limit: seconds after which the process and its children are ended.
     """
     start = time.monotonic()
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        cwd=ROOT,
-        start_new_session=True,
-    ) as process:
-        try:
-            out, err = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            error = f"{CUT} {limit:g} s"
-        else:
-            error = (
-                "" if process.returncode == 0 else f"status {process.returncode}: {_last_line(err or out)}"
-            )
-        finally:
-            with suppress(ProcessLookupError):  # the compiler's workers, which it has started, too
-                os.killpg(process.pid, signal.SIGKILL)
+    with held_back(signal.SIGTERM) as release:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            cwd=ROOT,
+            start_new_session=True,
+        )
+        with process:
+            return _ended(process, start, limit, release)
+
+
+@contextmanager
+def held_back(number: signal.Signals) -> Iterator[Callable[[], None]]:
+    """Within a `with` block, a signal waits until the function that the block gets is called.
+
+    A signal that came while a process is being started would leave the process behind.
+    """
+    came: list[int] = []
+    handler = signal.signal(number, lambda number, _: came.append(number))
+
+    def release() -> None:
+        signal.signal(number, handler)
+        for earlier in came:
+            signal.raise_signal(earlier)
+
+    try:
+        yield release
+    finally:
+        signal.signal(number, handler)
+
+
+def _ended(process: subprocess.Popen[str], start: float, limit: float, release: Callable[[], None]) -> Record:
+    """The record of a process, which ends with this function, whatever ends it."""
+    try:
+        release()
+        out, err = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        error = f"{CUT} {limit:g} s"
+    else:
+        error = "" if process.returncode == 0 else f"status {process.returncode}: {_last_line(err or out)}"
+    finally:
+        with suppress(ProcessLookupError):  # the compiler's workers, which it has started, too
+            os.killpg(process.pid, signal.SIGKILL)
     seconds = round(time.monotonic() - start, 1)
     if error:
         return Record(seconds, error=error)
