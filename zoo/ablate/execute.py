@@ -245,15 +245,20 @@ class _Execution:
         compiled, and takes longer for it than for a run of a small model on a GPU. With `largest_first` the
         order matters more.
         """
-        left = sorted(ready, key=_begins_largest) if self._largest_first else []
-        for run in () if self._largest_first else ready:
-            if self._pool.has_worker_for(run):
-                self._pool.start(run, _branches(run, plan))
-            else:
-                left.append(run)
+        if self._largest_first:
+            left = sorted(ready, key=_begins_largest)
+        else:
+            left = [run for run in ready if not self._start_where_compiled(run, plan)]
         for run in left:
             if self._pool.free and not self._pool.holds_back(run):
                 self._pool.start(run, _branches(run, plan))
+
+    def _start_where_compiled(self, run: PlannedRun, plan: SweepPlan) -> bool:
+        """Start a run if a worker of its shape is idle; return whether there is one."""
+        found = self._pool.has_worker_for(run)
+        if found:
+            self._pool.start(run, _branches(run, plan))
+        return found
 
     def _keep(self, plan: SweepPlan) -> None:
         """Add a line for every run that has ended and has none."""

@@ -59,11 +59,9 @@ def attach(optimizer: Optimizer, model: nn.Module) -> None:
     # The modules are looked for once, as this takes a host longer than a step of a small model takes a GPU.
     # Their tensors are looked up after every step, as those of a module may be replaced.
     rounded = [
-        (module, name, spec.sphere_dim)
-        for module in model.modules()
-        if isinstance(module, Module)
-        for name, spec in module.specs.items()
-        if spec.sphere_dim is not None
+        m
+        for m in model.modules()
+        if isinstance(m, Module) and any(spec.sphere_dim is not None for spec in m.specs.values())
     ]
     followers = [m for m in model.modules() if isinstance(m, Module) and m.follows_step()]
     reparameterised = [m for m in model.modules() if isinstance(m, Module) and m.reparameterised]
@@ -73,9 +71,7 @@ def attach(optimizer: Optimizer, model: nn.Module) -> None:
         for follower in followers:
             with restored_if(skip, [local(p.detach()) for p in follower.parameters()]):
                 follower.after_step()
-        project(
-            [(m.get_parameter(name), dim) for m, name, dim in rounded if not m.specs[name].frozen], skip=skip
-        )
+        project([(p, dim) for module in rounded for _, p, dim in _spheres_of(module)], skip=skip)
         for module in reparameterised:
             with restored_if(skip, list(module.buffers())):
                 for name, reparameterisation in module.reparameterised.items():

@@ -190,19 +190,18 @@ class Muon(ZooOptimizer):
             self.state_of(parameter, group)
         moments, grads = self.held(parameters, "momentum_buffer"), gradients(parameters)
         averages = [torch.empty_like(parameter, dtype=group["dtype"]) for parameter in parameters]
-        kept = totals(parameters) if group["cautious"] else moments
-        columns = grads, [local(u) for u in averages], kept
-        for m, g, u, count in changed_blocks(skip_flag(self), [moments], *columns):
+        columns = [grads, [local(u) for u in averages]]
+        kept = [totals(parameters)] if group["cautious"] else []
+        for m, g, u, *counts in changed_blocks(skip_flag(self), [moments], *columns, *kept):
             g = g.type_as(m)
             m.lerp_(g, 1 - group["momentum"])
-            if group["cautious"]:
-                count.add_(agreeing(m, g).sum())
+            if counts:
+                counts[0].add_(agreeing(m, g).sum())
             else:
                 u.copy_(g.lerp(m, group["momentum"]) if group["nesterov"] else m)
-        if group["cautious"]:
-            complete(kept, parameters)
-            columns = grads, [local(u) for u in averages], shares(kept, parameters)
-            for m, g, u, share in blocks(moments, *columns):
+        for agreed in kept:
+            complete(agreed, parameters)
+            for m, g, u, share in blocks(moments, *columns, shares(agreed, parameters)):
                 g = g.type_as(m)
                 average = g.lerp(m, group["momentum"]) if group["nesterov"] else m
                 u.copy_(agreeing(m, g).mul_(average).div_(share))

@@ -9,7 +9,7 @@
 # take longest elsewhere. The shapes of the first question are compiled meanwhile. The last lines are in the folder all the time, and at
 # the end the scores, for which some 30 seconds are needed. What Python lacks has to be on PYTHONPATH, and NVIDIA's MPS, if it is to be
 # used, on PATH. docs/results/gpu-small.md has what is known of the speed.
-set -u
+set -um # every job is a group of processes
 packed=$(realpath "$1") seconds=$2 root=$PWD
 mkdir -p "$3" && out=$(realpath "$3")
 shift 3
@@ -39,6 +39,7 @@ for part in "$@"; do
 done
 first=$work/${questions[0]}/repository
 (enter "$first" && exec python3 -m benchmarks.scale.elsewhere.warm "${questions[0]}") > "$out/warm.log" 2>&1 &
+warming=$!
 score() {
   (enter "$work/$1/repository" && exec python3 -m benchmarks.scale score "$1") >> "$out/score.log" 2>&1
 }
@@ -56,9 +57,8 @@ while [ $SECONDS -lt "$seconds" ] && kill -0 "${pids[@]}" 2>/dev/null; do
   sleep 10
   echo "$SECONDS s: $(copy)"
 done
-kill -KILL "$scoring" "${pids[@]}" 2>/dev/null # every run that has ended has its line; the others are lost
-pkill -KILL -f "multiprocessing.forkserver|benchmarks.scale score" 2>/dev/null
-sleep 1
+# With their workers, which have their groups. Every run that has ended has its line; the others are lost.
+for group in "$warming" "$scoring" "${pids[@]}"; do kill -KILL -- "-$group" 2>/dev/null; done
 scorers=()
 for question in "${questions[@]}"; do
   score "$question" &

@@ -10,7 +10,6 @@ both are one at a time.
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from statistics import median
 
@@ -65,8 +64,7 @@ def wait(device: torch.device) -> None:
 
 def distance(ours: list[Tensor], theirs: list[Tensor]) -> float:
     """The Euclidean distance between two sets of weights."""
-    pairs = zip(ours, theirs, strict=True)
-    return math.sqrt(sum((a - b).double().square().sum().item() for a, b in pairs))
+    return global_norm(a - b for a, b in zip(ours, theirs, strict=True)).item()
 
 
 def main() -> None:

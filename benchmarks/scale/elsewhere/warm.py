@@ -32,10 +32,10 @@ def shapes(keys: list[str]) -> list[tuple[str, RunConfig]]:
     """A configuration for every shape but the smallest that is compiled, with its name."""
     found: dict[str, tuple[int, str, RunConfig]] = {}
     for question in (BY_KEY[key] for key in keys):
-        for number, size in enumerate(THE_STUDY.load(question).ladder[1:], 1):
+        for number, size in enumerate(THE_STUDY.load(question).ladder[1:], 2):
             for side in size.sides:
                 if Job.of(side.config).train.compile:
-                    name = f"{question.key} {side.variant}, size {number + 1}"
+                    name = f"{question.key} {side.variant}, size {number}"
                     found.setdefault(shape_of(side.config), (number, name, side.config))
     return [(name, config) for _, name, config in sorted(found.values(), key=lambda known: known[0])]
 
