@@ -95,7 +95,11 @@ def test_every_size_by_itself(sizes: list[Any]) -> None:
 
 
 def test_studies_that_are_fitted_together_are_as_each_alone() -> None:
-    """A study moves no further once its own search has converged, whatever the others need."""
+    """A study moves no further once its own search has converged, whatever the others need.
+
+    The means of many studies are rounded in another order than those of one, which the flattest fit of these
+    enlarges to 1e-10, and which order it is depends on the processor.
+    """
     tokens, seeds = (1e6, 2e6, 4e6), (0, 1, 2)
     design = Design((1e6,), (tokens[-1],), (len(seeds),))
     (losses,) = simulate(design, lambda _: math.log(1.2), np.random.default_rng(0), 200)
@@ -103,7 +107,7 @@ def test_studies_that_are_fitted_together_are_as_each_alone() -> None:
         sides = [{(t, s): side[i, s] for i, t in enumerate(tokens) for s in seeds} for side in study]
         alone = size_speedup(1e6, *sides)
         assert (together.ln_c, together.se, together.drift) == pytest.approx(
-            (alone.ln_c, alone.se, alone.drift), rel=1e-11, abs=1e-11
+            (alone.ln_c, alone.se, alone.drift), rel=1e-9, abs=1e-9
         )
 
 

@@ -22,8 +22,11 @@ MOST_STEPS = 60
 """Largest number of steps of a search, which usually converges in about 10."""
 LONGEST_STEP = 1.0
 """Largest step in ln tokens, beyond which the slope does not represent the curve."""
-CONVERGED = 1e-9
+CONVERGED = 1e-10
 """Largest move of a study at which its search ends."""
+ROUNDING = 1e-12
+"""Relative increase of the squared residuals that is none: near the best shift their rounding hides what the
+gradient still sees, and steps that it decides are refused on one processor and taken on another."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Ladder:
             tried = shift.copy()
             tried[:, :free] += step
             new = self._normal_equations(y, tried, weights, free)
-            better = new[0] <= cost
+            better = new[0] <= cost * (1 + ROUNDING)
             shift = np.where(better[:, None], tried, shift)
             cost = np.where(better, new[0], cost)
             gradient = np.where(better[:, None], new[1], gradient)
