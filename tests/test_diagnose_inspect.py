@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_grid import TINY
-from tiny_runs import TEXT, tiny
+from tiny_runs import TEXT, of_kind, tiny, tiny_fields
 
 from zoo import build_model, load_model, save_model
 from zoo.commands.cli import main
@@ -19,6 +20,7 @@ from zoo.diagnose.history import read_history
 from zoo.hub.export import export
 from zoo.report.inspection import inspect
 from zoo.report.training_figures import training_images
+from zoo.run.config import load_config
 from zoo.train.run import train
 from zoo.utils.errors import ZooError
 
@@ -99,6 +101,32 @@ def test_a_history(runs: list[Path]) -> None:
     curve = history.in_layer(history.monitor["update_ratio"], 5)["attention.q"]
     assert list(curve[0]) == [2, 4, 6]
     assert "mlp_residual.alpha" in history.in_layer(history.diagnosis["m2_over_eta"], 5)
+
+
+def test_etas_are_those_of_the_training(tmp_path: Path) -> None:
+    """Measured when the run began, and overridden: M2 over eta is the run's last measurement."""
+    amos = "optimizer={type: amos, lr: 0.01, beta: 0.95}"
+    overridden = "eta_overrides=[{role: embedding, eta: 0.5}]"
+    often: dict[str, Any] = {"steps": 6, "diagnose_every": 6, "eval_every": 6, "checkpoint_every": 6}
+    start = train(tiny(tmp_path, "name=start", amos, overridden, **often)).folder
+    fields = tiny_fields(tmp_path, **often) | {
+        "name": "tuned",
+        "model": {"from": str(start)},
+        "eta": "measured",
+    }
+    tuned = train(load_config(fields, [amos])).folder
+    for run in (start, tuned):
+        expected = {k: v["m2_over_eta"] for k, v in of_kind(run, "diagnose")[-1]["variables"].items()}
+        (checkpoint,) = (run / "checkpoints").glob("step-*")
+        for path in (run, checkpoint):
+            found = json.loads(inspect(path, out=tmp_path / "seen")[1].read_text(encoding="utf-8"))
+            got = {k: v["m2_over_eta"] for k, v in found["scales"].items()}
+            assert got == pytest.approx(expected, rel=1e-5), path
+    alone = shutil.copytree(checkpoint, tmp_path / "alone")
+    page, numbers, *pictures = inspect(alone, out=tmp_path / "lone")
+    assert json.loads(numbers.read_text(encoding="utf-8"))["scales"] == {}
+    assert "scale-over-eta" not in names(pictures)
+    assert "Etas were measured when the run began" in page.read_text(encoding="utf-8")
 
 
 def test_names_are_no_markup(tmp_path: Path) -> None:

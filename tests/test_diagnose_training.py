@@ -10,6 +10,7 @@ import pytest
 import torch
 from tiny_runs import assert_same, of_kind, tiny
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
 from two_ranks import on_two_ranks
 
 from zoo import build_model, build_optimizer, load_model
@@ -166,7 +167,9 @@ def trained_as_whole(world: World) -> None:
 
 
 def on_a_rank(world: World) -> None:
-    sharded_as_whole(world)
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
+    for ranks in (world, World(world.rank, world.size, world.device, mesh)):
+        sharded_as_whole(ranks)
     trained_as_whole(world)
 
 
@@ -209,6 +212,23 @@ def test_interrupted_in_a_window_or_after_it(tmp_path: Path, stop: int) -> None:
     assert (checkpoint / "diagnosis.safetensors").exists() == (stop == 17)
     assert train(fields, resume=True).finished
     assert_same(whole.folder, parts)
+
+
+@pytest.mark.parametrize(("every", "gradients"), [(130, 90), (60, 60), (20, 60)])
+def test_resumed_with_another_interval(tmp_path: Path, every: int, gradients: int) -> None:
+    """Averages with gradients from before the window, steps 31 to 130 in the first case, are left out."""
+    fields = tiny(tmp_path, "name=run", steps=200, diagnose_every=100)
+    run = train(fields, until=40).folder
+    changed = tiny(tmp_path, "name=run", steps=200, diagnose_every=every)
+    train(changed, until=max(every, 40 + every), resume=True)
+    assert of_kind(run, "diagnose")[0]["gradients"] == gradients
+
+
+def test_resumed_without_measurements(tmp_path: Path) -> None:
+    run = train(tiny(tmp_path, "name=run", steps=20, diagnose_every=20), until=10).folder
+    train(tiny(tmp_path, "name=run", steps=20, diagnose_every=None), until=15, resume=True)
+    (last,) = (run / "checkpoints").glob("step-*15")
+    assert not (last / "diagnosis.safetensors").exists()
 
 
 @pytest.mark.parametrize("every", [0, -1, 1.5, "often"])

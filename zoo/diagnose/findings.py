@@ -14,7 +14,7 @@ from zoo.diagnose.entropy import AttentionEntropy, attention_entropy
 from zoo.diagnose.locations import ParameterLocation, locate_parameters
 from zoo.diagnose.summary import finite_or_none, summarise
 from zoo.diagnose.vectors import ScaleVector, scale_vectors
-from zoo.init import EtaOverride, Registry
+from zoo.init import Entry, Registry
 from zoo.models import Model
 
 
@@ -98,31 +98,32 @@ class Findings:
 
 
 def measure_model(
-    model: Model, inputs: Sequence[Tensor] | None = None, eta_overrides: Sequence[EtaOverride] = ()
+    model: Model, inputs: Sequence[Tensor] | None = None, entries: Sequence[Entry] | None = None
 ) -> Findings:
     """Take all measurements of this package.
 
     Args:
         model: a model in evaluation mode, not sharded.
         inputs: examples as `forward` takes them, for the entropy of attention; None: it is not measured.
-        eta_overrides: the eta overrides of the run.
+        entries: the parameters with the etas that they were trained with, empty if these are unknown; None:
+            the etas are those that the model declares.
     """
     return Findings(
         matrix_spectra(model),
         embedding_tables(model),
         scale_vectors(model),
-        relative_scales(model, eta_overrides),
+        relative_scales(model, Registry(model) if entries is None else entries),
         attention_entropy(model, *inputs) if inputs is not None else [],
     )
 
 
 @torch.no_grad()
-def relative_scales(model: Model, eta_overrides: Sequence[EtaOverride] = ()) -> list[RelativeScale]:
-    """M2 and eta of all trained parameters."""
+def relative_scales(model: Model, entries: Sequence[Entry]) -> list[RelativeScale]:
+    """M2 and eta of some parameters of a model."""
     locations = {location.name: location for location in locate_parameters(model)}
     return [
         RelativeScale(locations[e.name], e.parameter.double().square().mean().sqrt().item(), e.eta)
-        for e in Registry(model, eta_overrides=eta_overrides)
+        for e in entries
     ]
 
 

@@ -14,7 +14,7 @@ from zoo.report.model_figures import model_images
 from zoo.report.page import draw_images, html_page, write_files
 from zoo.report.section import Section
 from zoo.report.training_figures import training_images
-from zoo.run.config import load_config
+from zoo.run.trained import entries_of
 from zoo.utils.atomic import require_folder
 from zoo.utils.run_folder import RunFolder
 
@@ -49,12 +49,14 @@ def inspect(
         inputs, examples = validation_examples(model, path)
     else:
         inputs, examples = text_examples(model, path, text), f"on {text.name}"
-    overrides = load_config(run.config).eta_overrides if run.exists else ()
-    findings = measure_model(model, None if inputs is None else [t.to(device) for t in inputs], overrides)
+    entries = entries_of(path, model)
+    findings = measure_model(model, None if inputs is None else [t.to(device) for t in inputs], entries)
     images = [*model_images(findings), *(training_images(path) if run.exists else [])]
     sections = [Section(image.title, [image]) for image in images]
     pngs = draw_images(sections, {})
     lead = [f"{type(model).__name__}, {len(model.fsdp_units)} layers; attention {examples}."]
+    if not entries:
+        lead.append("Etas were measured when the run began, and its folder is not here: no scales over eta.")
     numbers = {"model": str(path), "attention": examples, **findings.to_json()}
     return write_files(
         out,

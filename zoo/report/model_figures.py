@@ -57,7 +57,8 @@ def _draw_all(findings: Findings) -> Iterator[Image]:
             yield _vectors(role, vectors)
             if role is Role.SCALING:
                 yield _distributions(vectors)
-    yield _scales(findings.scales)
+    if findings.scales:
+        yield _scales(findings.scales)
     if findings.entropies:
         yield _entropies(findings.entropies)
 

@@ -1,17 +1,20 @@
-"""The configuration and the tokenizer that are kept with a trained model."""
+"""The configuration, the etas and the tokenizer that are kept with a trained model."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from zoo.data.dataset import DataConfig
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.saved import SavedConfig, find_tokenizer
+from zoo.init import Entry, Registry
 from zoo.models import Model
 from zoo.run.config import load_config
+from zoo.run.first_weights import read_measured_etas
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import DataError
-from zoo.utils.run_folder import ModelFolder, model_folder
+from zoo.utils.run_folder import CheckpointFolder, ModelFolder, RunFolder, model_folder
 
 
 def data_of(path: Path) -> DataConfig | None:
@@ -27,6 +30,32 @@ def data_of(path: Path) -> DataConfig | None:
     folder = model_folder(path)
     data = load_config(folder.config).data if folder.config.is_file() else None
     return None if data is None else with_kept_tokenizer(data, folder)
+
+
+def entries_of(path: Path, model: Model) -> Sequence[Entry]:
+    """The parameters of a model with the etas that it was trained with.
+
+    Args:
+        path: a run, one of its checkpoints or a file of one, or any other model.
+        model: the model that was loaded from there.
+
+    Returns:
+        An entry for every parameter. Without a configuration the etas are those that the model declares.
+        Empty if the etas were measured when the run began, and the path is a checkpoint without its run.
+
+    Raises:
+        CheckpointError: The etas that the run measured cannot be read.
+    """
+    folder = model_folder(path)
+    if not folder.config.is_file():
+        return Registry(model)
+    config, measured = load_config(folder.config), None
+    if config.eta == "measured":
+        run = folder.run if isinstance(folder, CheckpointFolder) else folder
+        if not isinstance(run, RunFolder) or not run.exists:
+            return ()
+        measured = read_measured_etas(run)
+    return Registry(model, eta_overrides=config.eta_overrides, measured=measured)
 
 
 def with_kept_tokenizer(data: DataConfig, folder: ModelFolder) -> DataConfig:

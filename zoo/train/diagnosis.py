@@ -59,12 +59,17 @@ class Diagnosis:
     def _before_update(self, *_: object) -> None:
         if self._is_paused:
             return
-        if self._every is not None and self._step > self._next(self._every) - WINDOW:
+        if self._step > self._before_window:
             self._averages.add()
 
     def _next(self, every: int) -> int:
         """The number of the next step that a measurement follows."""
         return min(-(-self._step // every) * every, self._steps)
+
+    @property
+    def _before_window(self) -> int:
+        """The last step before the window of the next measurement."""
+        return self._steps if self._every is None else max(self._next(self._every) - WINDOW, 0)
 
     @property
     def due(self) -> bool:
@@ -97,6 +102,18 @@ class Diagnosis:
         """The averages of the current window; empty between windows."""
         return self._averages.state()
 
-    def load(self, state: Mapping[str, Tensor | Stored]) -> None:
-        """Continue the window of a `state`."""
+    def load(self, state: Mapping[str, Tensor | Stored], step: int) -> None:
+        """Continue the window of a `state`.
+
+        The interval may be another one than that of the run so far. Then the window of the next measurement
+        is another one as well, and gradients from before it are left out, with all that were averaged with
+        them.
+
+        Args:
+            state: that of the checkpoint that the run goes on from.
+            step: the step of the checkpoint.
+        """
         self._averages.load(state)
+        self._step = step + 1
+        if self._averages.count > step - self._before_window:
+            self._averages.clear()

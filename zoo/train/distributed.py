@@ -67,6 +67,11 @@ class World:
         return self.mesh.size(0) if self.mesh is not None and self.mesh.ndim == 2 else 1
 
     @property
+    def leads_copy(self) -> bool:
+        """Whether this rank is the first of those that share a copy of the model."""
+        return self.mesh is None or self.mesh.get_local_rank("shard") == 0
+
+    @property
     def sum_dtype(self) -> torch.dtype:
         """The dtype for sums of measurements: float64, or float32 on Apple's GPUs, which lack float64."""
         return torch.float32 if self.device.type == "mps" else torch.float64

@@ -100,7 +100,7 @@ class GradientAverages:
             return self.clear()
         self.count = int(placed_like(state[COUNT], torch.tensor(0)))
         self._mean = [placed_like(state[f"mean/{e.name}"], _zeros(e.parameter)) for e in self._entries]
-        share = float(self._world.is_main)  # only the sum over ranks is used
+        share = float(self._world.leads_copy)  # only the sum over ranks is used, of every copy the same
         self._square = placed_like(state[SQUARE], self._square) * share
 
     def _sums_of_squares(self, tensors: list[Tensor]) -> Tensor:
