@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,6 +20,7 @@ from zoo import build_model, build_optimizer
 from zoo.checkpoint.recipe import assemble
 from zoo.init import Registry
 from zoo.models import Model
+from zoo.optim import Adafactor, adafactor
 from zoo.optim.distributed_matrices import owners
 from zoo.optim.matrices import is_hidden
 from zoo.train.distributed import World
@@ -97,6 +100,18 @@ def test_update(world: World, optimizer: str | dict[str, Any], name: str, expect
     backward(model)
     built.step()
     assert counts(built.step) == expected
+
+
+def test_ranks_cut_a_step_of_adafactor_alike(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum over the ranks is of the same matrices on all of them, however many of the 9 rows a rank has."""
+    assert world.mesh is not None
+    matrices = [distribute_tensor(torch.ones(9, 8), world.mesh, [Shard(0)]) for _ in range(4)]
+    optimizer = Adafactor([nn.Parameter(matrix) for matrix in matrices], lr=0.01)
+    for parameter in optimizer.param_groups[0]["params"]:
+        parameter.grad = torch.ones_like(parameter)
+    sums = counts(optimizer.step)[REDUCE]
+    monkeypatch.setattr(adafactor, "ENTRIES_AT_A_TIME", 2 * 9 * 8)
+    assert counts(optimizer.step) == {REDUCE: 2 * sums}
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not annotate it

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from zoo.optim.normuon import NorMuon
 from zoo.optim.prodigy import Prodigy
 from zoo.optim.schedule_free import ScheduleFreeAdamW
 from zoo.optim.skip import skipped_if
-from zoo.optim.soap import SOAP, grams
+from zoo.optim.soap import SOAP, eigenbasis, grams
 from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
 from zoo.run.config import load_config
 from zoo.utils.errors import ConfigError
@@ -436,6 +437,8 @@ def test_mars_refuses_a_rate_that_no_other_is_a_multiple_of() -> None:
     with pytest.raises(ConfigError, match=r"MARS: lr is 0\.0, expected a finite number > 0"):
         MARS([nn.Parameter(torch.eye(2))], lr=0.0)
     MARS([{"params": [nn.Parameter(torch.eye(2))], "lr": 0.0}], lr=0.1)
+    with pytest.raises(ConfigError, match=r"MARS: lr_1d is -1\.0, expected a finite number >= 0"):
+        MARS([nn.Parameter(torch.eye(2))], lr_1d=-1.0)
 
 
 def test_a_group_of_mars_has_its_own_rate_of_vectors() -> None:
@@ -465,11 +468,54 @@ def test_a_group_of_soap_has_its_own_decay_of_bases() -> None:
         SOAP([nn.Parameter(torch.ones(2, 2))], max_precond_dim=2.5)  # type: ignore[arg-type]
 
 
-def test_a_parameter_without_entries_is_left_alone() -> None:
-    empty = nn.Parameter(torch.ones(0, 4))
-    empty.grad = torch.ones(0, 4)
-    NorMuon([empty], lr=0.1).step()
-    assert empty.shape == (0, 4)
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
+@pytest.mark.parametrize("kind", [NorMuon, partial(Muon, adjust="shape"), partial(Muon, adjust="spectral")])
+def test_a_parameter_without_entries_is_left_alone(kind: Any, shape: tuple[int, int]) -> None:
+    empty = nn.Parameter(torch.ones(shape))
+    empty.grad = torch.ones(shape)
+    kind([empty], lr=0.1).step()
+    assert empty.shape == shape
+
+
+@pytest.mark.parametrize("kind", [Muon, NorMuon])
+def test_matrices_of_one_shape_on_two_devices(kind: Any) -> None:
+    """They are not orthogonalised together."""
+    here, there = (nn.Parameter(torch.ones(4, 3, device=device)) for device in ("cpu", "meta"))
+    alone = nn.Parameter(torch.ones(4, 3))
+    for parameters in ([here, there], [alone]):
+        for parameter in parameters:
+            parameter.grad = torch.eye(4, 3, device=parameter.device)
+        kind(parameters, lr=0.1).step()
+    assert torch.equal(here, alone)
+
+
+def test_options_of_the_estimate_are_one_for_all_groups() -> None:
+    """Of another group than the first they had no effect, and beta3 followed the betas of the defaults."""
+    a, b, other = (nn.Parameter(torch.ones(3)) for _ in range(3))
+    by_group, by_default = Prodigy([{"params": [a], "betas": (0.8, 0.9)}]), Prodigy([b], betas=(0.8, 0.9))
+    for _ in range(20):
+        for optimizer, parameter in ((by_group, a), (by_default, b)):
+            parameter.grad = parameter.detach().clone()
+            optimizer.step()
+    assert torch.equal(a, b) and not torch.equal(a, torch.ones(3))
+    assert by_group.param_groups[0]["d"] == by_default.param_groups[0]["d"]
+    by_default.add_param_group({"params": [other], "d_coef": 2.0})
+    with pytest.raises(ConfigError, match=r"Prodigy: d_coef: groups have 1\.0 and 2\.0; expected one"):
+        by_default.step()
+
+
+def test_soap_computes_a_basis_in_float64_where_float32_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    eigh = torch.linalg.eigh
+
+    def failing(x: Tensor) -> Any:
+        if x.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("failed to converge")
+        return eigh(x)
+
+    average = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+    expected = eigenbasis(average)
+    monkeypatch.setattr(torch.linalg, "eigh", failing)
+    torch.testing.assert_close(eigenbasis(average).abs(), expected.abs())
 
 
 def test_a_schedule_around_schedule_free_is_refused() -> None:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from zoo import build_model, build_optimizer
 from zoo.optim import Prodigy, ScheduleFreeAdamW
+from zoo.optim.slots import initial_slots
 from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
 from zoo.utils.errors import CheckpointError, ConfigError
 
@@ -277,3 +278,13 @@ def test_variants_of_adam_keep_all_their_slots(kind: str) -> None:
     take(model, optimizer, 2)
     take(other_model, other, 2)
     assert_alike(model, other_model)
+
+
+@pytest.mark.parametrize(
+    ("option", "device"), [("capturable", "meta"), ("fused", "meta"), ("foreach", "cpu")]
+)
+def test_the_step_of_torchs_adam_is_where_torch_keeps_it(option: str, device: str) -> None:
+    parameter = nn.Parameter(torch.empty(2, device="meta"))
+    optimizer = torch.optim.AdamW([parameter], lr=0.1)
+    slots = initial_slots(optimizer, parameter, optimizer.param_groups[0] | {option: True})
+    assert slots["step"].device.type == device

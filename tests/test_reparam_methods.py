@@ -297,6 +297,20 @@ def test_what_forward_values_cannot_start(fields: dict[str, Any], message: str) 
         start_from_forward(model, torch.ones(2, 5, dtype=torch.int64))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_forward_values_start_a_model_of_low_precision(dtype: torch.dtype) -> None:
+    """The gains are those of the same weights in float32, up to the rounding of the inputs."""
+    model = build_model("gpt", **SIZES, reparam="weight_norm", init="he").to(dtype)
+    exact = copy.deepcopy(model).float()
+    tokens = model.example(2, 12)[0]
+    for each in (model, exact):
+        start_from_forward(each, tokens)
+    gains = {name: p for name, p in model.named_parameters() if name.endswith("length")}
+    assert gains
+    for name, gain in gains.items():
+        torch.testing.assert_close(gain.float(), exact.get_parameter(name), rtol=0.1, atol=0.02, msg=name)
+
+
 def test_sigma_reparam_starts_at_spectral_norm_one() -> None:
     """gamma = 1 on every matrix; embedding scaling brings the stream to a standard deviation of 1."""
     model = build(SigmaReparam(), GPTConfig(**{**SIZES, "d_model": 64}))

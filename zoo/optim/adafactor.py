@@ -24,7 +24,7 @@ from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import batches, slot_dtype
 from zoo.optim.stacks import changed
 from zoo.spec import reduced_shape
-from zoo.utils.sharded import local, sum_over_ranks
+from zoo.utils.sharded import sum_over_ranks
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -182,8 +182,8 @@ class _Stack:
 
     @property
     def entries(self) -> int:
-        """The number of entries of all members on this rank."""
-        return len(self.members) * local(self.first).numel()
+        """The number of entries of all members on all ranks, by which all ranks cut a step alike."""
+        return len(self.members) * self.first.numel()
 
     def gradient(self) -> Tensor:
         """The gradients, (members, ...), in the precision of the slots."""

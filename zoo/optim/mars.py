@@ -84,7 +84,8 @@ class MARS(CountingOptimizer):
             ConfigError: A value is out of range.
         """
         # A ratio to a rate of 0 does not exist; groups, whose rate a schedule may bring to 0, keep theirs.
-        check_ranges({"lr": lr}, {"lr": POSITIVE}, type(self).__name__)
+        rates = {"lr": lr, "lr_1d": lr_1d}
+        check_ranges(rates, {"lr": POSITIVE, "lr_1d": NOT_NEGATIVE}, type(self).__name__)
         defaults = {
             "lr": lr,
             "betas": betas,

@@ -211,7 +211,9 @@ class Muon(ZooOptimizer):
         """O of whole parameters; the matrices of parameters of one shape are orthogonalised together."""
         alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i, (u, group) in enumerate(zip(averages, groups, strict=True)):
-            alike[u.shape, u.dtype, layout_of(group), group["ns_steps"], group["coefficients"]].append(i)
+            alike[
+                u.shape, u.dtype, u.device, layout_of(group), group["ns_steps"], group["coefficients"]
+            ].append(i)
         by_index: dict[int, Tensor] = {}
         for indices in alike.values():
             for part in batches([averages[i].numel() for i in indices], AT_ONCE):
@@ -242,7 +244,7 @@ def update_factor(rows: int, columns: int, factor: UpdateFactor) -> float:
     """The factor r of an (A, B) matrix, see `Muon`."""
     if factor == "match_adam":
         return 0.2 * math.sqrt(max(rows, columns))
-    share = rows / columns
+    share = rows / columns if columns else 1.0  # a matrix without columns has no update
     return math.sqrt(share if factor == "spectral" else max(1, share))
 
 

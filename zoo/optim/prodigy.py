@@ -17,7 +17,7 @@ from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks, changed_blocks
 from zoo.optim.optimizer import SteppingOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
-from zoo.optim.ranges import DECAY, NOT_NEGATIVE, POSITIVE, SWITCH, TWO_DECAYS, Numbers
+from zoo.optim.ranges import DECAY_OR_NONE, NOT_NEGATIVE, POSITIVE, SWITCH, TWO_DECAYS, Numbers
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import slot_dtype
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from zoo.init.registry import Entry
 
 SLOTS = ("exp_avg", "exp_avg_sq", "s", "p0")
+OF_ESTIMATE = ("betas", "beta3", "d0", "d_coef", "growth_rate", "bias_correction", "safeguard_warmup")
+"""The options that the estimate depends on, which is one for all groups."""
 
 
 class Prodigy(SteppingOptimizer):
@@ -50,7 +52,7 @@ class Prodigy(SteppingOptimizer):
     valid: ClassVar = {
         "lr": NOT_NEGATIVE,
         "betas": TWO_DECAYS,
-        "beta3": DECAY,
+        "beta3": DECAY_OR_NONE,
         "eps": NOT_NEGATIVE,
         "weight_decay": NOT_NEGATIVE,
         "d0": POSITIVE,
@@ -75,7 +77,7 @@ class Prodigy(SteppingOptimizer):
         bias_correction: bool = False,
         safeguard_warmup: bool = False,
     ) -> None:
-        """All arguments but `params` are defaults; between groups, `weight_decay` may differ, and `lr` be 0.
+        """All arguments but `params` are defaults; between groups `weight_decay` and `eps` may differ, and `lr` be 0.
 
         Args:
             params: parameters, or groups of them.
@@ -96,7 +98,7 @@ class Prodigy(SteppingOptimizer):
         defaults = {
             "lr": lr,
             "betas": betas,
-            "beta3": math.sqrt(betas[1]) if beta3 is None else beta3,
+            "beta3": beta3,
             "eps": eps,
             "weight_decay": weight_decay,
             "d0": d0,
@@ -115,8 +117,13 @@ class Prodigy(SteppingOptimizer):
         """Estimate d, then move every parameter that has a gradient.
 
         Raises:
-            ConfigError: The groups have different learning rates above 0, but the estimate is one for all.
+            ConfigError: The groups have different learning rates above 0, or different `OF_ESTIMATE`, but the
+                estimate is one for all.
         """
+        for key in OF_ESTIMATE:
+            values = [group[key] for group in self.param_groups]
+            if different := [value for value in values if value != values[0]]:
+                raise ConfigError(f"Prodigy: {key}: groups have {values[0]} and {different[0]}; expected one")
         rates = {float(group["lr"]) for group in self.param_groups} - {0.0}
         if len(rates) > 1:
             raise ConfigError(f"Prodigy: groups have different learning rates {sorted(rates)}; expected one")
@@ -133,7 +140,7 @@ class Prodigy(SteppingOptimizer):
         numerator, denominator, skip = self._sums(moving, d, delta)
         if denominator == 0 or skip:
             return
-        numerator += group["d_numerator"] * group["beta3"]
+        numerator += group["d_numerator"] * _beta3(group)
         d_hat = group["d_coef"] * numerator / denominator if lr > 0 else d
         if d == d0:
             d = max(d, d_hat)
@@ -161,7 +168,7 @@ class Prodigy(SteppingOptimizer):
             self._begin(parameter)
         parameters = [parameter for group in moving for parameter in due(group)]
         group = self.param_groups[0]
-        (beta1, beta2), beta3, d0 = group["betas"], group["beta3"], group["d0"]
+        (beta1, beta2), beta3, d0 = group["betas"], _beta3(group), group["d0"]
         products, sizes = totals(parameters), totals(parameters)
         *changed, starts = (self.held(parameters, slot) for slot in SLOTS)
         columns = local_rows(parameters), gradients(parameters), starts, products, sizes
@@ -190,6 +197,12 @@ class Prodigy(SteppingOptimizer):
         """Keep a number of the estimate; torch saves and copies the groups, but no attributes."""
         for group in self.param_groups:
             group[key] = value
+
+
+def _beta3(group: ParamGroup) -> float:
+    """The decay of the sums of the estimate."""
+    beta3: float | None = group["beta3"]
+    return math.sqrt(group["betas"][1]) if beta3 is None else beta3
 
 
 @OPTIMIZERS.register

@@ -33,7 +33,8 @@ def initial_slots(optimizer: Optimizer, parameter: Tensor, group: ParamGroup) ->
 @initial_slots.register
 def _moments(optimizer: Adam, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
     """The step count and the two moments, of Adam and of its subclass AdamW."""
-    step = torch.zeros((), dtype=torch.float32, device=parameter.device if group["fused"] else None)
+    device = parameter.device if group["fused"] or group["capturable"] else None
+    step = torch.zeros((), dtype=torch.float32, device=device)
     return {"step": step, **{slot: torch.zeros_like(parameter) for slot in ("exp_avg", "exp_avg_sq")}}
 
 

@@ -294,7 +294,11 @@ def transposed(bases: Mapping[int, Tensor]) -> dict[int, Tensor]:
 def eigenbasis(average: Tensor) -> Tensor:
     """Eigenvectors of a symmetric matrix as columns, those of the largest eigenvalues first."""
     jitter = LEAST_EIGENVALUE * torch.eye(len(average), dtype=average.dtype, device=average.device)
-    vectors: Tensor = torch.linalg.eigh(average + jitter)[1]
+    symmetric = average + jitter
+    try:
+        vectors: Tensor = torch.linalg.eigh(symmetric)[1]
+    except torch.linalg.LinAlgError:  # close eigenvalues may keep it from converging, on a GPU above all
+        vectors = torch.linalg.eigh(symmetric.double())[1].to(average.dtype)
     return vectors.flip(1)
 
 

@@ -21,6 +21,7 @@ from zoo.nn.linear import Matrix
 from zoo.reparam.weight_norm import RowNorm, norm
 from zoo.spec import Declared, Role, declared
 from zoo.utils.errors import ConfigError
+from zoo.utils.exact import exact
 from zoo.utils.sharded import assign
 
 
@@ -102,7 +103,7 @@ class _Starter:
     def _start(self, x: Tensor) -> None:
         module = self.p.module
         v: Tensor = getattr(module, self.p.local)
-        t = x @ (v / norm(v)).mT
+        t = exact(x) @ (v / norm(v)).mT
         # Inputs without a row for each token have no padding: pooled texts, and a table of distances.
         if self.mask is not None and self.mask.shape == t.shape[:-1]:
             t = t[self.mask]
