@@ -211,9 +211,8 @@ class Muon(ZooOptimizer):
         """O of whole parameters; the matrices of parameters of one shape are orthogonalised together."""
         alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i, (u, group) in enumerate(zip(averages, groups, strict=True)):
-            alike[
-                u.shape, u.dtype, u.device, layout_of(group), group["ns_steps"], group["coefficients"]
-            ].append(i)
+            kind = u.shape, u.dtype, u.device
+            alike[*kind, layout_of(group), group["ns_steps"], group["coefficients"]].append(i)
         by_index: dict[int, Tensor] = {}
         for indices in alike.values():
             for part in batches([averages[i].numel() for i in indices], AT_ONCE):

@@ -77,7 +77,9 @@ class Prodigy(SteppingOptimizer):
         bias_correction: bool = False,
         safeguard_warmup: bool = False,
     ) -> None:
-        """All arguments but `params` are defaults; between groups `weight_decay` and `eps` may differ, and `lr` be 0.
+        """All arguments but `params` are defaults.
+
+        Groups may differ in `weight_decay` and `eps`, and the `lr` of some may be 0.
 
         Args:
             params: parameters, or groups of them.
