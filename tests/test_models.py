@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from zoo import build_model
 from zoo.checkpoint.recipe import Recipe, assemble
 from zoo.config.registry import INITS
+from zoo.evaluation.likelihood import log_likelihoods
 from zoo.init import AmosInit
 from zoo.models import (
     Decoder,
@@ -27,6 +28,7 @@ from zoo.models import (
     hypersphere,
 )
 from zoo.nn.linear import Linear
+from zoo.nn.loss import IGNORE_INDEX
 from zoo.nn.norm import unit
 from zoo.nn.residual import Riemannian, Slerp
 from zoo.nn.rope import rotate, rotation
@@ -316,6 +318,23 @@ def test_longrope_chooses_by_the_length_that_a_cache_allows() -> None:
     assert not torch.allclose(short(tokens), model(tokens))
     with pytest.raises(ValueError, match=r"rope_scaling.long has 4 factors, but 3 pairs are rotated"):
         GPTConfig(**SIZES, d_head=6, rope_scaling=scaling.model_copy(update={"short": (1.0,) * 3}))
+
+
+def test_longrope_goes_by_the_text_and_not_by_its_padding() -> None:
+    """Beside a longer text a short one has its own loss, likelihood and class."""
+    scaling = {"type": "longrope", "factor": 4.0, "context": 8, "short": [1.0] * 4, "long": [3.0] * 4}
+    fields: dict[str, Any] = {**SIZES, "d_head": 8, "rope_scaling": scaling}
+    model: Any = build_model("gpt", **fields, seed=0).eval()
+    tokens = torch.arange(6)[None] % SIZES["vocab_size"]
+    padded = F.pad(tokens, (0, 9))
+    targets = F.pad(tokens, (0, 9), value=IGNORE_INDEX)
+    assert model.loss(padded, targets).total.item() == pytest.approx(model.loss(tokens, tokens).total.item())
+    short, long = ([1, 2, 3], [4]), (list(range(12)), [5])
+    alone, beside = (log_likelihoods(model, pairs, 16, 2)[0][0] for pairs in ([short], [short, long]))
+    assert alone == pytest.approx(beside)
+    classifier = build_model("classifier", trunk={"type": "gpt", **fields}, classes=2, seed=0).eval()
+    mask = torch.arange(15)[None] < 6
+    torch.testing.assert_close(classifier(padded, None, mask), classifier(tokens))
 
 
 def test_blocks_that_do_not_rotate_and_entries_that_are_not_rotated() -> None:

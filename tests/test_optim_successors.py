@@ -509,7 +509,7 @@ def test_soap_computes_a_basis_in_float64_where_float32_fails(monkeypatch: pytes
 
     def failing(x: Tensor) -> Any:
         if x.dtype == torch.float32:
-            raise torch.linalg.LinAlgError("failed to converge")
+            raise torch.linalg.LinAlgError("failed to converge")  # type: ignore[attr-defined]
         return eigh(x)
 
     average = torch.tensor([[2.0, 1.0], [1.0, 2.0]])

@@ -300,7 +300,8 @@ def test_what_forward_values_cannot_start(fields: dict[str, Any], message: str) 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_forward_values_start_a_model_of_low_precision(dtype: torch.dtype) -> None:
     """The gains are those of the same weights in float32, up to the rounding of the inputs."""
-    model = build_model("gpt", **SIZES, reparam="weight_norm", init="he").to(dtype)
+    fields: dict[str, Any] = {**SIZES, "reparam": "weight_norm", "init": "he"}
+    model = build_model("gpt", **fields).to(dtype)
     exact = copy.deepcopy(model).float()
     tokens = model.example(2, 12)[0]
     for each in (model, exact):

@@ -69,7 +69,8 @@ def log_likelihoods(
     device = next(model.parameters()).device
     for rows in chunks(sorted(pairs_of_row, key=len, reverse=True), batch_size):
         tokens = pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(device)
-        for row, states in zip(rows, model.hidden_states(tokens), strict=True):
+        mask = pad_sequence([torch.ones(len(row), dtype=torch.bool) for row in rows], batch_first=True)
+        for row, states in zip(rows, model.hidden_states(tokens, mask=mask.to(device)), strict=True):
             scored = {i: torch.tensor(pairs[i][1], device=device) for i in pairs_of_row[row]}
             last = states[: len(row)][-max(map(len, scored.values())) :]
             results |= _score(model.lm_head(last), scored.items())

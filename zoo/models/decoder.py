@@ -187,7 +187,8 @@ class Decoder(LanguageModel):
             tokens: (batch, time) integers; with a cache, only those that it does not hold yet.
             segments: an argument without an effect, because a decoder does not distinguish segments.
             mask: (batch, time) bool, False for padding, which comes after the text; None: there is none.
-                Only QK-clip needs it, because tokens do not see the padding after their text.
+                Tokens do not see the padding after their text; only QK-clip, and rotary frequencies that
+                depend on the length of the text, need the mask.
             cache: keys and values of the tokens before, extended in place; None: there are none.
             documents: (batch, time) integers, the number of each token's document. Tokens see those of their
                 own document only, and positions begin anew with every document; None: each row is one
@@ -213,6 +214,8 @@ class Decoder(LanguageModel):
             length = length - padding[:, None]
         if documents is None:
             position_ids = positions(position, time, tokens.device, padding)
+            if mask is not None and cache is None and self.rotates_by_length:
+                length = mask.sum(1, keepdim=True)
         else:
             check_documents(documents, tokens)
             if cache is not None or not self.config.reads_documents:
@@ -232,6 +235,11 @@ class Decoder(LanguageModel):
         return self.final_norm(h)
 
     @property
+    def rotates_by_length(self) -> bool:
+        """Whether rotary frequencies depend on the length of a text, as those of LongRoPE do."""
+        return False
+
+    @property
     def _measures_logits(self) -> bool:
         """Whether blocks take the mask, because their QK-clip measures logits in training."""
         return self.config.attention.qk_clip is not None and self.config.reads_documents
@@ -246,8 +254,9 @@ class Decoder(LanguageModel):
 
         Args:
             position_ids: positions of the tokens, int64 (time,) or (batch, time).
-            length: number of tokens that a sequence may have, those in a cache and yet to come included, or
-                int64 (batch, time) of each token's document; None: the largest position plus 1.
+            length: number of tokens that a sequence may have, those in a cache and yet to come included,
+                int64 (batch, 1) of each row, or (batch, time) of each token's document; None: the largest
+                position plus 1.
 
         Returns:
             For each block the result of `zoo.nn.rope.rotation`: cosines (..., time, r / 2) and signed sines
@@ -309,7 +318,7 @@ class Decoder(LanguageModel):
             z_loss: coefficient of mean(log Z ^ 2); 0 adds nothing to the loss.
         """
         tokens, *documents, targets = batch
-        mask = self.padding_mask(*batch) if self._measures_logits else None
+        mask = self.padding_mask(*batch) if self._measures_logits or self.rotates_by_length else None
         h = self.hidden_states(tokens, mask=mask, documents=documents[0] if documents else None)
         return self.lm_head.loss(h, targets, z_loss)
 

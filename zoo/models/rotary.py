@@ -68,6 +68,11 @@ class RotaryDecoder(Decoder):
 
     config: RotaryDecoderConfig
 
+    @property
+    def rotates_by_length(self) -> bool:
+        """Whether `rope_scaling` chooses the frequencies by the length of a text."""
+        return self.config.rope_scaling is not None and self.config.rope_scaling.by_length
+
     def ropes(self, position_ids: Tensor, length: int | Tensor | None = None) -> Sequence[Rope | None]:
         """The rotations of queries and keys, as described in `Decoder`; equal blocks share the tensors."""
         c = self.config

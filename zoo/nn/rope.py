@@ -28,11 +28,11 @@ def rotation(
         base: 10000 in the papers.
         scaling: change of the frequencies for contexts that are longer than those of the training, or None.
         length: number of positions of the sequence, by which a scaling may choose the frequencies, or int64
-            (..., time) of each token's document; None: the largest position plus 1.
+            (..., time) of each token's document, or (..., 1) of each row; None: the largest position plus 1.
 
     Returns:
         Two float32 tensors, (..., time, r / 2) and (..., time, 2, r / 2), on the device of `position_ids`,
-        multiplied by the scaling's magnitude.
+        multiplied by the scaling's magnitude; ... is that of `position_ids` and `length`, broadcast.
     """
     even = torch.arange(0, size, 2, device=position_ids.device, dtype=torch.float32)
     frequency = base ** (-even / size)
@@ -46,8 +46,9 @@ def rotation(
 
 
 def _empty_angles(position_ids: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
-    half = frequency.shape[-1]
-    return frequency.new_empty(*position_ids.shape, half), frequency.new_empty(*position_ids.shape, 2, half)
+    shapes = (*position_ids.shape, 1), frequency.shape
+    *shape, half = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]  # torch annotates nothing
+    return frequency.new_empty(*shape, half), frequency.new_empty(*shape, 2, half)
 
 
 @operator("angles", _empty_angles)

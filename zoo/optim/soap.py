@@ -297,7 +297,7 @@ def eigenbasis(average: Tensor) -> Tensor:
     symmetric = average + jitter
     try:
         vectors: Tensor = torch.linalg.eigh(symmetric)[1]
-    except torch.linalg.LinAlgError:  # close eigenvalues may keep it from converging, on a GPU above all
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # close eigenvalues may keep it from converging
         vectors = torch.linalg.eigh(symmetric.double())[1].to(average.dtype)
     return vectors.flip(1)
 
