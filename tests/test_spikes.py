@@ -222,10 +222,13 @@ def test_rollback_goes_back_and_leaves_the_batches_out(
 ) -> None:
     asked = spoil(monkeypatch)
     settings = "train.spikes={action: rollback, cool_steps: 4, cool_factor: 0.1}"
-    run = train(tiny(tmp_path, *SEEN, settings, "schedule={type: constant, warmup: 0}")).folder
+    records = StringIO()
+    config = tiny(tmp_path, *SEEN, settings, "schedule={type: constant, warmup: 0}")
+    run = train(config, records=records).folder
     assert asked == [*range(BAD + 1), *range(BAD + 1, BAD + 21)]
     (line,) = of_kind(run, "spike")
     assert (line["step"], line["at"], line["action"]) == (40, BAD + 1, "rollback")
+    assert [r for r in map(json.loads, records.getvalue().splitlines()) if r["kind"] == "spike"] == [line]
     rates = {r["step"]: r["lr"] for r in of_kind(run, "train")}
     assert list(rates) == list(range(1, 61))
     assert [step for step, rate in rates.items() if rate < 9e-3] == [41, 42, 43, 44]

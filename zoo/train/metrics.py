@@ -49,8 +49,12 @@ class MetricsLog:
     def __enter__(self) -> Self:
         if self._run is not None:
             path = self._run.metrics
-            kept: list[Record] = finite(self._earlier(self._run))  # earlier versions wrote NaN
+            earlier, rollbacks = self._earlier(self._run)
+            kept: list[Record] = finite([*earlier, *rollbacks])  # earlier versions wrote NaN
             write_text(path, "".join(map(json_line, kept)))
+            for logger in self._loggers:  # which shows what is new
+                for record in rollbacks:
+                    logger.write(record)
             with ExitStack() as stack:
                 self._file = stack.enter_context(path.open("a", encoding="utf-8"))
                 if self._job is not None:
@@ -61,14 +65,14 @@ class MetricsLog:
                 self._open = stack.pop_all()
         return self
 
-    def _earlier(self, run: RunFolder) -> list[Record]:
-        """The lines that belong to the steps before the session."""
+    def _earlier(self, run: RunFolder) -> tuple[list[Record], list[Record]]:
+        """The lines that belong to the steps before the session, and those of rollbacks that are new."""
         start = self._start
         if start.checkpoint is None:
-            return []
+            return [], []
         if not run.metrics.exists():
             log.warning("%s: is missing; it begins anew with step %d", run.metrics, start.step)
-            return []
+            return [], []
         # A rollback is kept although its step is later than the checkpoint that the run went back to.
         earlier = run.read_metrics(mended_after=start.step)
         kept = [r for r in earlier if r["step"] <= start.step or r.get("action") == "rollback"]
@@ -77,7 +81,7 @@ class MetricsLog:
         logged = sum(record.get("action") == "rollback" for record in kept)
         # The last rollback is in the checkpoint only: the session ended with it.
         missing = SpikeControl.rollback_records(start.checkpoint)[logged:]
-        return [*kept, *({"kind": "spike", "step": start.step, **spike} for spike in missing)]
+        return kept, [{"kind": "spike", "step": start.step, **spike} for spike in missing]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
