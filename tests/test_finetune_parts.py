@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.init import FreezeRule, Registry, freeze, measure
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
+from zoo.run.job import Job
 from zoo.spec import declared
+from zoo.train.forecast import forecast
 from zoo.train.run import train
 from zoo.utils.run_folder import RunFolder
 
@@ -235,8 +238,13 @@ def test_zoo_explain_shows_it(folder: Path) -> None:
     assert json.loads(explanation.to_json())["rows"][0]["lr"] is None
 
 
-def test_a_run_is_explained_without_its_origin(folder: Path, tmp_path: Path) -> None:
-    """With measured etas and a new reparameterisation, which were taken from weights that are gone."""
+def test_a_run_is_explained_without_its_origin(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With measured etas and a new reparameterisation, which were taken from weights that are gone.
+
+    The folder that is named counts, and not the one in which the run began.
+    """
     origin = tmp_path / "origin"
     shutil.copytree(folder / "runs/gpt", origin)
     fields = tiny_fields(folder, steps=2, runs_dir=str(tmp_path)) | {
@@ -247,11 +255,14 @@ def test_a_run_is_explained_without_its_origin(folder: Path, tmp_path: Path) -> 
         "reparam": {"type": "wesar", "sigma2": 1e-3},
         "eta": "measured",
     }
-    before = explain(load_config(fields))
-    run = RunFolder(train(load_config(fields)).folder)
+    before, foreseen = explain(load_config(fields)), asdict(forecast(Job.of(load_config(fields)), 2))
+    run = RunFolder(train(load_config(fields)).folder.rename(tmp_path / "moved"))
     shutil.rmtree(origin)
     assert explain(load_config(run.path), run) == before
     zoo("explain", run.path)
+    capsys.readouterr()
+    zoo("explain", run.path, "--ranks", "2", "--json")
+    assert json.loads(capsys.readouterr().out) == foreseen
 
 
 def test_two_ranks_compute_what_one_does(folder: Path) -> None:

@@ -58,11 +58,13 @@ def _foresee(config: str, overrides: Sequence[str], ranks: int, device: str | No
 
     from zoo.run.described import load_described
     from zoo.run.job import Job
+    from zoo.run.location import named_run
     from zoo.train.forecast import forecast
     from zoo.utils.accelerators import accelerator
 
     kind = None if device is None else accelerator(device)
-    foreseen = forecast(Job.of(load_described(config, overrides)), ranks, kind)
+    run = named_run(config, overrides, resume=False)
+    foreseen = forecast(Job.of(load_described(config, overrides), run), ranks, kind)
     if as_json:
         echo(json.dumps(asdict(foreseen), indent=1))
     else:

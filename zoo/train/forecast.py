@@ -210,7 +210,7 @@ def forecast(
     """Predict the memory, operations and collectives of a training step.
 
     Args:
-        job: the run.
+        job: the run. If it started from a checkpoint and has one of its own, only the latter is read.
         ranks: number of processes, each with a device.
         device: the kind of the devices. None: whether the step fits is not tested, and gradients are summed
             after every part unless `train.parallel.sync` says otherwise.
@@ -222,7 +222,7 @@ def forecast(
     t, parallel = job.train, job.train.parallel
     examples = job.examples_at_once(ranks)
     copies = parallel.copies(ranks)
-    model = declared_model(job.config).model.to("meta")
+    model = declared_model(job.config, job.folder).model.to("meta")
     freeze(model, job.config.freeze)
     job.config.constraint.apply(model)
     shards = ranks // copies
