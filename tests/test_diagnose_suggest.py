@@ -78,6 +78,31 @@ def test_of_a_config(
     assert {p.name for p in tmp_path.iterdir()} - before == {"config.yaml", "text.txt", "cache"}
 
 
+def test_under_a_transfer_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over four times the base steps the exponent -1/2 halves all rates, so that twice the rate is the same.
+
+    The runs are the same bit for bit, since 1/2 is a power of two; the rate of the configuration is not.
+    """
+    monkeypatch.setattr("zoo.diagnose.suggest.WINDOW", 5)
+    source = config(tmp_path, train={**tiny_fields(tmp_path)["train"], "steps": 20})
+    plain = suggest_lr(source, ["optimizer={type: amos, lr: 0.01}"], 5)
+    ruled = suggest_lr(source, [AMOS, "transfer={type: horizon, horizon: -0.5, base: {steps: 5}}"], 5)
+    assert ruled.measurements == plain.measurements
+    assert ruled.lr == 2 * plain.lr
+    between = [float(rate) for rate in re.findall(r"between (\S+) and (\S+)\)", str(ruled))[0]]
+    assert between[0] < ruled.lr < between[1]
+    assert "which the transfer rule multiplies by 0.5" in str(ruled)
+    assert "transfer" not in str(plain)
+
+
+def test_of_a_run_under_a_transfer_rule(tmp_path: Path) -> None:
+    rule = "transfer={type: horizon, horizon: -0.5, base: {steps: 2}}"
+    found = suggest_lr(str(train(tiny(tmp_path, AMOS, rule, steps=8, diagnose_every=4)).folder))
+    (reading,) = found.measurements
+    assert reading.lr == 0.01
+    assert found.lr == 2 * reading.lowest
+
+
 def test_what_nothing_can_be_read_off(tmp_path: Path) -> None:
     source = config(tmp_path)
     unmeasured = train(tiny(tmp_path, AMOS, steps=5, diagnose_every=None)).folder

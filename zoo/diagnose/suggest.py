@@ -29,7 +29,8 @@ class RatioMeasurement:
     """The ratio of Assumption 1 in one run; each variable counts with its lowest ratio at any step.
 
     Attributes:
-        lr: xi, the learning rate that the run was trained with.
+        lr: xi, the learning rate that the run was trained with: that of the configuration times the factor
+            of its transfer rule.
         lowest: the lowest ratio of all variables with `MIN_ENTRIES` entries or more.
         variable: the name of the variable with the lowest ratio.
         quartile: the lower quartile of the variables' ratios.
@@ -47,15 +48,26 @@ class RatioMeasurement:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A learning rate and the measurements that it follows from, in the order of the runs."""
+    """A learning rate and the measurements that it follows from.
+
+    Attributes:
+        measurements: the measurements, in the order of the runs.
+        factor: the factor by which the transfer rule multiplies the rate of the configuration.
+    """
 
     measurements: Sequence[RatioMeasurement]
+    factor: float = 1.0
 
     @property
     def lr(self) -> float:
-        """The lowest ratio of a single run; with a second run, the geometric mean of its rate and ratio."""
+        """The rate for the configuration, whose product with the factor is the suggested xi.
+
+        That xi is the lowest ratio of a single run; with a second run, the geometric mean of its rate and
+        ratio.
+        """
         last = self.measurements[-1]
-        return math.sqrt(last.lr * last.lowest) if len(self.measurements) > 1 else last.lowest
+        xi = math.sqrt(last.lr * last.lowest) if len(self.measurements) > 1 else last.lowest
+        return xi / self.factor
 
     def __str__(self) -> str:
         """The output of `zoo suggest-lr`."""
@@ -65,12 +77,14 @@ class Suggestion:
             f"independent noise would give {m.floor:.3g}"
             for m in self.measurements
         ]
-        low, high = sorted((self.measurements[-1].lr, self.measurements[-1].lowest))
+        last = self.measurements[-1]
+        low, high = sorted((last.lr / self.factor, last.lowest / self.factor))
         between = f" (between {low:.2g} and {high:.2g})" if len(self.measurements) > 1 else ""
+        times = "" if self.factor == 1 else f", which the transfer rule multiplies by {self.factor:.3g}"
         return "\n".join(
             [
                 *lines,
-                f"suggested: optimizer.lr={self.lr:.2g}{between}",
+                f"suggested: optimizer.lr={self.lr:.2g}{between}{times}",
                 "Assumption 1 of Amos: M2(E[g]) / sqrt(E[M2(g)^2]) >= xi for all variables; the best first "
                 "step is then xi eta (Lemma 4.3). A rough guide, which may be several times too high: a "
                 "start for a grid, not its end. The paper's rule of thumb is 1 / sqrt(N), with N the "
@@ -100,7 +114,7 @@ def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int | None = N
             raise ConfigError(f"suggest-lr: {source} is a run: {', '.join(options)} has no effect on it")
         config = load_config(source)
         _require_amos(config)
-        return Suggestion([_read_ratios(Path(source), config)])
+        return Suggestion([_read_ratios(Path(source), config)], _factor(config))
     config = load_config(source, overrides)
     _require_amos(config)
     job = Job.of(config)
@@ -115,9 +129,10 @@ def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int | None = N
             f"suggest-lr: {steps} steps; expected {WINDOW}, one measurement, to {job.train.steps} "
             "(train.steps)"
         )
-    task = "suggest-lr: run {} of 2"
+    task, factor = "suggest-lr: run {} of 2", _factor(config)
     first = _train_and_measure(source, overrides, job.optimizer.lr, steps, task.format(1))
-    return Suggestion([first, _train_and_measure(source, overrides, first.lowest, steps, task.format(2))])
+    second = _train_and_measure(source, overrides, first.lowest / factor, steps, task.format(2))
+    return Suggestion([first, second], factor)
 
 
 def _train_and_measure(
@@ -165,7 +180,7 @@ def _read_ratios(run: Path, config: RunConfig) -> RatioMeasurement:
     variable = min(lowest, key=lowest.__getitem__)
     quartile, median, _ = quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
     return RatioMeasurement(
-        Job.of(config).optimizer.lr,
+        Job.of(config).optimizer.lr * _factor(config),
         ordered[0],
         variable,
         quartile,
@@ -181,6 +196,11 @@ def _floor_at(history: RunHistory, variable: str, ratio: float) -> float:
     floor = next(floors[step] for step, value in zip(steps, values, strict=True) if value == ratio)
     assert floor is not None  # a measurement with ratios has one
     return floor
+
+
+def _factor(config: RunConfig) -> float:
+    """The factor of the learning rate under the transfer rule, which for Amos can only be one of steps."""
+    return config.transfer.of_length(Job.of(config).train.steps)
 
 
 def _require_amos(config: RunConfig) -> None:

@@ -219,6 +219,10 @@ class Transfer(Config):
         """The ratio of a number of steps to that of the base; 1 if either is not known."""
         return steps / self.base[STEPS] if steps is not None and STEPS in self.base else 1.0
 
+    def of_length(self, steps: int | None) -> float:
+        """The factor of all learning rates in a run of a number of steps; 1 if that is not known."""
+        return math.pow(self.length(steps), self.exponent)
+
 
 class Transferred(Init):
     """A scheme whose standard deviations are those of the base size times the factor of a rule."""

@@ -166,7 +166,7 @@ class RunConfig(Config):
         reach, train = self.reach, self.train
         if reach is None or train is None:
             return None
-        factor = self.transfer.length(train.steps) ** self.transfer.exponent
+        factor = self.transfer.of_length(train.steps)
         return lambda spec: None if (bound := reach(spec)) is None else factor * bound
 
     @field_validator("metric")
