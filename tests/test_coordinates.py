@@ -303,6 +303,27 @@ def test_a_rate_at_which_nothing_is_learnt() -> None:
     assert len(check.failing) == len(check.modules)  # no output is a number
 
 
+def test_rates_of_parts_are_those_of_training() -> None:
+    """The first step of Adam moves every entry by its learning rate, and that of Amos by xi eta."""
+    q = [f"blocks.{i}.attention.q" for i in (0, 1)]
+
+    def changes(optimizer: str, *overrides: str) -> list[float]:
+        config = load_config(SETTINGS, [f"optimizer={optimizer}", *overrides])
+        found = {m.name: m.change for m in check_coordinates(config, [8, 16], seeds=1, steps=2).modules}
+        return [change for name in q if (change := found[name]) is not None]
+
+    adam = "{type: adamw, lr: 1e-3, weight_decay: 0}"
+    first, second = changes(adam)
+    assert changes(adam, "layer_decay=0.5") == pytest.approx([first / 4, second / 2], rel=1e-4)
+    assert changes(adam, "freeze=[{depth: [0, 1]}]") == pytest.approx([0, second], rel=1e-4)
+    amos = "{type: amos, lr: 1e-3}"
+    first, second = changes(amos)
+    overrides = "eta_overrides=[{role: linear, factor: 2}]"
+    assert changes(amos, overrides) == pytest.approx([2 * first, 2 * second], rel=1e-2)
+    with pytest.raises(ConfigError, match=r"freeze\[0\] .* matches nothing"):
+        changes(adam, "freeze=[{depth: [4, 4]}]")
+
+
 def test_other_models() -> None:
     """Blocks of a decoder have the names of the smallest; an LSTM has a memory that grows, and streams."""
     deep = check_coordinates(load_config("t5-tiny"), [2, 4], DEPTH, seeds=1, steps=2)

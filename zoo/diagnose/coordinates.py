@@ -40,6 +40,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.diagnose.coordinate_axes import WIDTH, Axis, block_names, names_at
+from zoo.init import freeze
 from zoo.nn.linear import Embedding, Linear
 from zoo.nn.lstm import LSTMState
 from zoo.run.config import RunConfig
@@ -187,7 +188,8 @@ def check_coordinates(
     """Train a model at several sizes for a few steps on one batch, and compare its outputs.
 
     Args:
-        config: a run with a model and an optimizer, whose `transfer` is checked.
+        config: a run with a model and an optimizer, whose `transfer` is checked. Its `freeze`, `layer_decay`
+            and `eta_overrides` apply at every size as in training.
         sizes: two or more widths or depths.
         axis: width or depth.
         steps: number of measurements; the first is before any update.
@@ -198,8 +200,8 @@ def check_coordinates(
 
     Raises:
         ConfigError: There is no model or optimizer, a size is impossible, there are fewer than two sizes, a
-            number of steps or seeds or the learning rate is out of range, or the movement of the outputs is
-            to be measured but there is a single step.
+            number of steps or seeds or the learning rate is out of range, the movement of the outputs is to
+            be measured but there is a single step, or a setting has no effect on a model of some size.
     """
     if config.model is None or config.optimizer is None:
         raise ConfigError("coord-check: expected a configuration with a model and an optimizer")
@@ -308,9 +310,16 @@ class _Trial:
         self.model = initial_model(config).model
         self.blocks = blocks or block_names(self.model)
         self.movement = any(p.spec.sphere is not None for p in declared(self.model))
+        freeze(self.model, config.freeze)
         config.constraint.apply(self.model)
-        steps = None if config.train is None else config.train.steps
-        self.optimizer = build_optimizer(self.model, config.optimizer, transfer=config.transfer, steps=steps)
+        self.optimizer = build_optimizer(
+            self.model,
+            config.optimizer,
+            eta_overrides=config.eta_overrides,
+            layer_decay=config.layer_decay,
+            transfer=config.transfer,
+            steps=None if config.train is None else config.train.steps,
+        )
         streams = getattr(config.model, "streams", None)  # of an LSTM that carries its state
         self.batch = self.model.example(streams or BATCH, LENGTH)
         self.inputs: dict[_Call, list[Tensor]] = defaultdict(list)
