@@ -12,6 +12,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from benchmarks.fake_ranks import step
 from zoo import build_model
+from zoo.data.dataset import BatchSpec
 from zoo.kernels.blockwise import LONGEST
 from zoo.nn.attention import causal_attention
 from zoo.run.config import load_config
@@ -88,6 +89,32 @@ def test_a_step_of_fake_ranks(tmp_path: Path, name: str) -> None:
     assert foreseen.activations[0].peak == pytest.approx(found.peak, rel=0.1)
     assert foreseen.activations[0].flops == pytest.approx(found.flops, rel=0.01)
     assert sum(exchange.count for exchange in foreseen.exchanges) == found.exchanges
+
+
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "t5": {
+        "model": {"type": "t5", "vocab_size": 273, "d_model": 32, "n_layers": 1, "n_heads": 2, "d_mlp": 64},
+        "data": {"objective": {"type": "span-corruption", "density": 0.5, "sentinels": 16}},
+    },
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_of_the_examples_of_the_objective(tmp_path: Path, name: str) -> None:
+    """Their lengths and their number of targets: the numbers are those of the first batch of the data."""
+    fields = tiny_fields(tmp_path) | {"model": OBJECTIVES[name]["model"]}
+    fields["data"] |= {"tokenizer": "byte", "context": 32} | OBJECTIVES[name]["data"]
+    run = Job.of(load_config(fields))
+    batch = run.data.prepare(run.model).train_batch(BatchSpec(0, 0, run.train.batch_size))
+    model = build_model({"model": OBJECTIVES[name]["model"]})
+    with LiveMemory(model.parameters()) as memory, Operations() as operations:
+        before = memory.now
+        loss = model.loss(*batch)
+        kept = memory.now - before + sum(tensor.nbytes for tensor in batch)
+        torch.autograd.backward(loss.total)
+    (found,) = forecast(run, 1, ways=["none"]).activations
+    assert found.flops == operations.count
+    assert found.kept == pytest.approx(kept, rel=0.02)
 
 
 def test_what_a_step_waits_for(tmp_path: Path) -> None:

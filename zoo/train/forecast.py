@@ -27,6 +27,7 @@ from zoo.init import Registry, freeze
 from zoo.models import Model
 from zoo.optim.base import FLOAT32
 from zoo.run.first_weights import declared_model
+from zoo.run.flops import training_example
 from zoo.run.job import Job
 from zoo.run.train_config import Recompute
 from zoo.train.live_memory import LiveMemory
@@ -218,6 +219,7 @@ def forecast(
 
     Raises:
         ConfigError: The batch or the model cannot be divided over so many ranks.
+        DataError: The data cannot make examples of their length, or the model cannot be trained on them.
     """
     t, parallel = job.train, job.train.parallel
     examples = job.examples_at_once(ranks)
@@ -339,11 +341,12 @@ def _slots(job: Job, model: Model, shards: int) -> int | None:
 def _trace(job: Job, model: Model, examples: int, way: Recompute) -> _Traced:
     """Run a forward and a backward pass on fake tensors, freeing a block's gradients as they come."""
     device = torch.device("cpu")
+    example = training_example(model, job.data)
     model = copy.deepcopy(model)
     if job.train.parallel.gather == "bfloat16":
         for unit in model.fsdp_units:
             unit.to(torch.bfloat16)
-    with FakeTensorMode():
+    with FakeTensorMode() as fake:
         materialise(model, device)
         recompute(model, way)
         model.train()
@@ -368,7 +371,8 @@ def _trace(job: Job, model: Model, examples: int, way: Recompute) -> _Traced:
         state = [*model.parameters(), *model.buffers()]
         with LiveMemory(state) as memory, Operations() as operations:
             base = memory.now
-            batch = model.example(examples, job.data.length)
+            # Fake tensors can be copied where real ones of a large batch would take memory.
+            batch = [fake.from_tensor(t).repeat(examples, *[1] * (t.dim() - 1)) for t in example]
             with autocast(job.train.precision, device):
                 loss = model.loss(*batch, z_loss=job.train.z_loss)
             kept = memory.now
