@@ -92,6 +92,10 @@ def test_a_step_of_fake_ranks(tmp_path: Path, name: str) -> None:
 
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
+    "bert": {
+        "model": {"type": "bert", "vocab_size": 257, "d_model": 32, "n_layers": 2, "n_heads": 2},
+        "data": {"objective": "mlm"},
+    },
     "t5": {
         "model": {"type": "t5", "vocab_size": 273, "d_model": 32, "n_layers": 1, "n_heads": 2, "d_mlp": 64},
         "data": {"objective": {"type": "span-corruption", "density": 0.5, "sentinels": 16}},

@@ -57,7 +57,7 @@ def run_flops(config: RunConfig) -> RunFLOPs:
     """
     job, model = Job.of(config), declared_once(config)
     batch = training_example(model, job.data)
-    key = (model, tuple(t.shape for t in batch), _counted_targets(batch))
+    key = (model, tuple(t.shape for t in batch), counted_targets(batch))
     if key not in _counted:
         _counted[key] = model_flops(model, batch)
     example = _counted[key]
@@ -104,7 +104,8 @@ def model_flops(model: Model, batch: Sequence[Tensor]) -> ModelFLOPs:
     return ModelFLOPs(once, once + backward.get_total_flops())
 
 
-def _counted_targets(batch: Sequence[Tensor]) -> int:
+def counted_targets(batch: Sequence[Tensor]) -> int:
+    """The number of targets of a batch, its last tensor, that are not ignored."""
     return int((batch[-1] != IGNORE_INDEX).sum())
 
 

@@ -27,7 +27,7 @@ from zoo.init import Registry, freeze
 from zoo.models import Model
 from zoo.optim.base import FLOAT32
 from zoo.run.first_weights import declared_model
-from zoo.run.flops import training_example
+from zoo.run.flops import counted_targets, training_example
 from zoo.run.job import Job
 from zoo.run.train_config import Recompute
 from zoo.train.live_memory import LiveMemory
@@ -79,6 +79,38 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch d
         if (counts := flop_registry.get(operator)) is not None:
             self.count += counts(*args, **(kwargs or {}), out_val=result)
         return result
+
+
+class _CountedTargets(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not annotate it
+    """Lets a model choose the positions whose target is not ignored, though fake targets have no values.
+
+    An index by a boolean tensor of the shape of the targets becomes one by as many positions as there are
+    such targets. Their values do not matter.
+    """
+
+    def __init__(self, shape: Sequence[int], count: int) -> None:
+        """Take the shape of the targets, and the number of those that are not ignored."""
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
+        self._shape = torch.Size(shape)
+        self._count = count
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # Any: torch has no public name for the class of its operators
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        match func, args:
+            case torch.ops.aten.index.Tensor, (tensor, [*indices]):
+                args = (tensor, [position for index in indices for position in self._positions(index)])
+        return func(*args, **(kwargs or {}))
+
+    def _positions(self, index: object) -> Sequence[object]:
+        """What an index is replaced by: itself, or a tensor of positions for each of its dimensions."""
+        if not isinstance(index, Tensor) or index.dtype != torch.bool or index.shape != self._shape:
+            return [index]
+        return [index.new_empty(self._count, dtype=torch.int64) for _ in index.shape]
 
 
 @dataclass(frozen=True)
@@ -342,6 +374,7 @@ def _trace(job: Job, model: Model, examples: int, way: Recompute) -> _Traced:
     """Run a forward and a backward pass on fake tensors, freeing a block's gradients as they come."""
     device = torch.device("cpu")
     example = training_example(model, job.data)
+    selected = _CountedTargets((examples, *example[-1].shape[1:]), examples * counted_targets(example))
     model = copy.deepcopy(model)
     if job.train.parallel.gather == "bfloat16":
         for unit in model.fsdp_units:
@@ -369,7 +402,7 @@ def _trace(job: Job, model: Model, examples: int, way: Recompute) -> _Traced:
         if model.fsdp_units:
             model.fsdp_units[-1].register_forward_hook(lambda *_: end_of_phase(0))
         state = [*model.parameters(), *model.buffers()]
-        with LiveMemory(state) as memory, Operations() as operations:
+        with LiveMemory(state) as memory, Operations() as operations, selected:
             base = memory.now
             # Fake tensors can be copied where real ones of a large batch would take memory.
             batch = [fake.from_tensor(t).repeat(examples, *[1] * (t.dim() - 1)) for t in example]
