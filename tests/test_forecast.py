@@ -11,10 +11,12 @@ from tiny_runs import tiny_fields
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from benchmarks.fake_ranks import step
-from zoo import build_model
+from zoo import build_model, build_optimizer
 from zoo.data.dataset import BatchSpec
 from zoo.kernels.blockwise import LONGEST
 from zoo.nn.attention import causal_attention
+from zoo.optim.state import tensors_in
+from zoo.optim.storage import store_in_bfloat16
 from zoo.run.config import load_config
 from zoo.run.job import Job
 from zoo.train.forecast import Operations, forecast
@@ -119,6 +121,35 @@ def test_of_the_examples_of_the_objective(tmp_path: Path, name: str) -> None:
     (found,) = forecast(run, 1, ways=["none"]).activations
     assert found.flops == operations.count
     assert found.kept == pytest.approx(kept, rel=0.02)
+
+
+@pytest.mark.parametrize("examples", [1, 32])
+def test_matrices_in_bfloat16(tmp_path: Path, examples: int) -> None:
+    """The second step of a training: with few tokens the update takes most, and with many the passes."""
+    fields = tiny_fields(tmp_path, batch_size=examples, precision="bf16", storage="bf16")
+    fields["data"]["context"] = 8
+    run = Job.of(load_config(fields))
+    model = build_model({"model": fields["model"]})
+    optimizer = build_optimizer(model, run.optimizer)
+    store_in_bfloat16(model, optimizer)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()  # makes the slots
+    optimizer.zero_grad()
+    slots = [t for _, t in tensors_in(list(optimizer.state.values())) if t.dim()]
+    found = forecast(run, 1, ways=["none"])
+    with LiveMemory([*model.parameters(), *slots]) as memory:
+        assert found.weights + (found.slots or 0) == memory.now
+        batch = model.example(examples, 8)
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.autograd.backward(model.loss(*batch).total)
+        assert found.gradients == sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+        before = []
+        optimizer.register_step_pre_hook(lambda *_: before.append(memory.now))  # after all are float32
+        passes = memory.peak
+        optimizer.step()
+    assert (before[0] > passes) is (examples == 1)
+    assert found.activations[0].peak == pytest.approx(max(passes, before[0]), rel=0.02)
 
 
 def test_what_a_step_waits_for(tmp_path: Path) -> None:

@@ -34,6 +34,18 @@ def round_stochastically(x: Tensor) -> Tensor:
     return torch.where(x.isfinite(), rounded, x).to(torch.bfloat16)  # a NaN plus noise may be any number
 
 
+def matrices_in_bfloat16(model: nn.Module) -> list[nn.Parameter]:
+    """Round the matrices of a model to bfloat16, to nearest, and return them.
+
+    Args:
+        model: a model of declared parameters, on any device, not sharded.
+    """
+    matrices = [p.parameter for p in declared(model) if p.spec.role in MATRICES]
+    for p in matrices:
+        p.data = p.data.bfloat16()
+    return matrices
+
+
 def store_in_bfloat16(model: nn.Module, optimizer: Optimizer) -> None:
     """Store the matrices of a model in bfloat16 from now on; their present values are rounded to nearest.
 
@@ -53,7 +65,7 @@ def store_in_bfloat16(model: nn.Module, optimizer: Optimizer) -> None:
             f"train.storage bf16: {type(optimizer).__name__} cannot round stochastically; expected an "
             "optimizer of zoo that moves weights in its steps alone, or train.storage fp32"
         )
-    matrices = [p.parameter for p in declared(model) if p.spec.role in MATRICES]
+    matrices = matrices_in_bfloat16(model)
     gradients: dict[Tensor, Tensor | None] = {}
 
     def to_float32(*_: object) -> None:
@@ -68,7 +80,5 @@ def store_in_bfloat16(model: nn.Module, optimizer: Optimizer) -> None:
             p.data = round_stochastically(p.data)
             p.grad = gradients.pop(p)
 
-    for p in matrices:
-        p.data = p.data.bfloat16()
     optimizer.register_step_pre_hook(to_float32)
     optimizer.register_step_post_hook(to_bfloat16)

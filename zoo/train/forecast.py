@@ -26,6 +26,7 @@ from zoo.checkpoint.recipe import materialise
 from zoo.init import Registry, freeze
 from zoo.models import Model
 from zoo.optim.base import FLOAT32
+from zoo.optim.storage import matrices_in_bfloat16
 from zoo.run.first_weights import declared_model
 from zoo.run.flops import counted_targets, training_example
 from zoo.run.job import Job
@@ -271,8 +272,12 @@ def forecast(
     split, memory = ranks > 1, None if device is None else device.memory
     deferred = split and t.accumulation > 1 and parallel.defers(_numbers(trained), memory)
     rows = _rows(trained, shards)
-    weights = FLOAT32 * _rows(model.parameters(), shards) + sum(b.nbytes for b in model.buffers())
-    gradients = FLOAT32 * (_numbers(trained) if deferred else rows)
+    low = matrices_in_bfloat16(model) if t.storage == "bf16" else []
+    weights = _bytes(model.parameters(), shards) + sum(b.nbytes for b in model.buffers())
+    gradients = _bytes(trained, 1 if deferred else shards)
+    # An update replaces the bfloat16 weights by float32 ones and adds float32 copies of their gradients.
+    copies_in_update = (FLOAT32 - BFLOAT16) * _numbers(low)
+    copies_in_update += FLOAT32 * _numbers(p for p in low if p.requires_grad)
     slots = _slots(job, model, shards)
     state = weights + (slots or 0)
     earlier = gradients if t.accumulation > 1 else 0
@@ -292,7 +297,8 @@ def forecast(
             state
             + gradients
             + gathered[0]
-            + (FLOAT32 + reduce) * _numbers(p for p in root if p.requires_grad),
+            + sum((p.element_size() + reduce) * p.numel() for p in root if p.requires_grad),
+            state + gradients + copies_in_update,
         )
         fits = None if device is None else peak <= USABLE * device.memory
         temporary = max(traced.in_blocks, traced.forward) - traced.kept
@@ -348,6 +354,11 @@ def _numbers(tensors: Iterable[Tensor]) -> int:
 def _rows(tensors: Iterable[Tensor], shards: int) -> int:
     """The number of entries on the first rank; FSDP divides the first dimension as `torch.chunk` does."""
     return sum(_share(tensor.shape, shards) for tensor in tensors)
+
+
+def _bytes(tensors: Iterable[Tensor], shards: int) -> int:
+    """The bytes of the entries on the first rank."""
+    return sum(tensor.element_size() * _share(tensor.shape, shards) for tensor in tensors)
 
 
 def _share(shape: Sequence[int], shards: int) -> int:
