@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_runs import tiny_fields
+from tiny_runs import tiny, tiny_fields
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from benchmarks.fake_ranks import step
@@ -19,9 +19,13 @@ from zoo.optim.state import tensors_in
 from zoo.optim.storage import store_in_bfloat16
 from zoo.run.config import load_config
 from zoo.run.job import Job
+from zoo.train.build import build
+from zoo.train.distributed import World
 from zoo.train.forecast import Operations, forecast
 from zoo.train.live_memory import LiveMemory
+from zoo.train.start import Start
 from zoo.utils.accelerators import ACCELERATORS, Accelerator
+from zoo.utils.errors import ConfigError
 
 RANKS, LAYERS, WIDTH, MLP, VOCAB, TIME = 8, 3, 128, 512, 2048, 128
 SIZES = {"vocab_size": VOCAB, "d_model": WIDTH, "n_layers": LAYERS, "n_heads": 2, "d_mlp": MLP}
@@ -150,6 +154,24 @@ def test_matrices_in_bfloat16(tmp_path: Path, examples: int) -> None:
         optimizer.step()
     assert (before[0] > passes) is (examples == 1)
     assert found.activations[0].peak == pytest.approx(max(passes, before[0]), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.storage=bf16", "train.storage bf16: not with 2 processes; expected fp32"),
+        ("optimizer={type: soap, lr: 0.01}", "'soap' does not train with 2 processes: the bases"),
+        ("optimizer={type: torch.optim.Adafactor, lr: 0.01}", "'torch.optim.Adafactor' .* not elementwise"),
+    ],
+)
+def test_what_several_processes_cannot_train(tmp_path: Path, override: str, message: str) -> None:
+    """The forecast refuses it as training does, which reads no data before."""
+    run = Job.of(tiny(tmp_path, override, 'data.corpus.paths=["nowhere.txt"]', precision="bf16"))
+    with pytest.raises(ConfigError, match=message):
+        forecast(run, 2)
+    with pytest.raises(ConfigError, match=message):
+        build(run, Start(), World(0, 2, torch.device("cpu")))
+    assert forecast(run, 1, ways=[]).ranks == 1
 
 
 def test_what_a_step_waits_for(tmp_path: Path) -> None:

@@ -79,6 +79,10 @@ class OptimizerConfig(Config):
         """Why this optimizer cannot train matrices of fixed norm (Hyperball); None: it can."""
         return None
 
+    def not_sharded(self) -> str | None:
+        """Why this optimizer cannot train sharded parameters; None: nothing is known to prevent it."""
+        return None
+
     def largest_step(self, spec: ParamSpec) -> float | None:
         """The largest distance that an entry of a vector moves in a step whose schedule factor is 1.
 

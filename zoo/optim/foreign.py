@@ -97,6 +97,10 @@ class ForeignOptimizerConfig(OptimizerConfig):
             return "its step depends on the weights, not only on their gradients"
         return None
 
+    def not_sharded(self) -> str | None:
+        """The reason if an update of some rows depends on the others, which are on other ranks."""
+        return None if is_elementwise(self._trial) else "its update is not elementwise"
+
     def build(self, entries: Sequence[Entry]) -> Optimizer:
         """Build the optimizer; the groups of matrices have the weight decay, if the class has one.
 
@@ -130,8 +134,8 @@ class ForeignOptimizerConfig(OptimizerConfig):
         Raises:
             ConfigError: The optimizer is not elementwise, or uses operations that sharded tensors lack.
         """
-        if not is_elementwise(self._trial):
-            raise ConfigError("its update is not elementwise, so that it needs a single process")
+        if reason := self.not_sharded():
+            raise ConfigError(f"it needs a single process: {reason}")
         is_torchs = self.optimizer_class.__module__.partition(".")[0] == "torch"
         chosen = getattr(self, "foreach", False) is not None
         settings = self if is_torchs or chosen else self.model_copy(update={"foreach": False})

@@ -36,6 +36,9 @@ LEAST_EIGENVALUE = 1e-30
 UNBEGUN = -1.0
 """The slot `step` of a parameter that has had no gradient yet: its first one makes the bases, in step 0."""
 
+WHOLE_SIDES = "the bases are of whole sides"
+"""Why sharded parameters are refused."""
+
 
 class SOAP(ZooOptimizer):
     r"""SOAP (Vyas et al., arXiv 2409.11321, Algorithm 3), for matrices of any number of dimensions.
@@ -112,9 +115,7 @@ class SOAP(ZooOptimizer):
         """Check a group, whose parameters may not be sharded."""
         super().check(group, place)
         if any(map(is_sharded, group["params"])):
-            raise ConfigError(
-                f"{place}: sharded parameters; expected whole ones, since the bases are of whole sides"
-            )
+            raise ConfigError(f"{place}: sharded parameters; expected whole ones, since {WHOLE_SIDES}")
 
     def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """Two moments, and for each side that has a basis the average and the basis."""
@@ -343,6 +344,10 @@ class SOAPConfig(OptimizerConfig):
         """
         groups = decayed_groups(entries, self.lr, self.weight_decay)
         return SOAP(groups, **self.model_dump(exclude={"type", "weight_decay"}))
+
+    def not_sharded(self) -> str:
+        """The reason, for a basis needs all rows."""
+        return WHOLE_SIDES
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
         """Two moments, and for each side that has a basis the average and the basis."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, cast
 
+from zoo.config.registry import type_of
 from zoo.data.dataset import DataConfig
 from zoo.models import ModelConfig
 from zoo.optim.base import OptimizerConfig, ScheduleConfig
@@ -46,6 +47,23 @@ class Job:
         examples = self.train.examples_at_once(ranks)
         self.model.check_batch(self.train.batch_size, self.train.accumulation, ranks)
         return examples
+
+    def check_processes(self, ranks: int) -> None:
+        """Refuse what `ranks` processes cannot train, as far as the configuration alone tells.
+
+        Raises:
+            ConfigError: There are several processes, and the optimizer cannot train sharded parameters or
+                matrices are stored in bfloat16.
+        """
+        if ranks == 1:
+            return
+        if self.train.storage == "bf16":
+            raise ConfigError(f"train.storage bf16: not with {ranks} processes; expected fp32")
+        if reason := self.optimizer.not_sharded():
+            raise ConfigError(
+                f"optimizer.type: '{type_of(self.optimizer)}' does not train with {ranks} processes: "
+                f"{reason}; expected one process or another optimizer"
+            )
 
     @classmethod
     def of(cls, config: RunConfig, folder: RunFolder | None = None) -> Self:

@@ -77,8 +77,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
     # What the configuration alone tells is checked before any data is prepared.
     job.examples_at_once(world.size)
     job.schedule.check(t.steps)
-    if t.storage == "bf16" and world.size > 1:
-        raise ConfigError(f"train.storage bf16: not with {world.size} processes; expected fp32")
+    job.check_processes(world.size)
     c = job.config
     if start.checkpoint is None:
         _require_memory(job, world)

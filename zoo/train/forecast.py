@@ -251,11 +251,13 @@ def forecast(
         ways: the modes of recomputation to compare; a model without blocks has only "none".
 
     Raises:
-        ConfigError: The batch or the model cannot be divided over so many ranks.
+        ConfigError: The batch or the model cannot be divided over so many ranks, or the optimizer or the
+            storage of matrices needs a single one.
         DataError: The data cannot make examples of their length, or the model cannot be trained on them.
     """
     t, parallel = job.train, job.train.parallel
     examples = job.examples_at_once(ranks)
+    job.check_processes(ranks)
     copies = parallel.copies(ranks)
     model = declared_model(job.config, job.folder).model.to("meta")
     freeze(model, job.config.freeze)
