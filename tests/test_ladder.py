@@ -292,6 +292,17 @@ def test_the_search_for_a_rate() -> None:
     assert chosen_rate(far, 3.0) == pytest.approx(math.exp(far[3.0]), rel=0.01)  # no straight line
 
 
+def test_a_search_whose_rates_tie_goes_to_the_border() -> None:
+    """Of equal rates the lowest counts as the best, also where it was tried last."""
+    diverged = search(RATES[:3], lambda rate: math.inf)
+    assert diverged.at_border and diverged.ln_best is None
+    assert diverged.rates == (*RATES[:3], *(1e-3 / 2**k for k in range(1, 5)))
+    equal = search(RATES[:3], lambda rate: -0.7 if rate == 4e-3 else -0.9)  # shares of right answers
+    assert equal.at_border and equal.rates == (*RATES[:3], 0.5e-3, 0.25e-3, 0.125e-3, 0.0625e-3)
+    plateau = search(RATES, lambda rate: -0.9 if 1e-3 < rate < 8e-3 else -0.8)
+    assert plateau.ln_best == pytest.approx(math.log(2e-3 * 2**0.5))
+
+
 def test_a_side_at_the_border_has_no_verdict(tmp_path: Path) -> None:
     sweep = load(tmp_path, tune={"grid": {"optimizer.lr": [1e-8, 2e-8, 4e-8]}})
     order, _ = trained(sweep)

@@ -11,6 +11,7 @@ import numpy as np
 from zoo.ablate.scale.tuning import (
     FEWEST_ON_LINE,
     MOST_EXTENSIONS,
+    best_tried,
     equal_steps,
     extension,
     ln_vertex,
@@ -78,7 +79,7 @@ def search(start: Sequence[float], *losses: Callable[[float], float | None], kee
         if len(known) < len(alive):
             return state
         ascending = sorted(rates)
-        best = ascending.index(min(known, key=lambda rate: known[rate]))
+        best = ascending.index(best_tried(known))
         missing = [rate for rate in ascending[max(0, best - 1) : best + 2] if rate not in known]
         if not missing and 0 < best < len(rates) - 1:
             return replace(state, ln_best=ln_vertex(known))

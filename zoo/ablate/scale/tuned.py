@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from zoo.ablate.scale.runs import AGAIN, FinishedRun, RunTable
-from zoo.ablate.scale.tuning import Parabola, at_border, equal_steps, fitted, vertex
+from zoo.ablate.scale.tuning import Parabola, at_border, best_tried, equal_steps, fitted, vertex
 from zoo.utils.errors import DataError, did_you_mean
 
 TunedPoint = tuple[float | None, float | None]
@@ -273,7 +273,7 @@ def _problem(what: str, chosen: float, tried: Mapping[float, float]) -> str:
     lowest, highest = min(tried), max(tried)
     tested = f"{lowest:g} to {highest:g}"
     if len(tried) > 1 and at_border(tried):
-        best = min(tried, key=lambda value: tried[value])
+        best = best_tried(tried)
         return f"the best {what}, {best:g}, lies at the border of {tested}"
     if not lowest <= chosen <= highest:
         return f"the {what} of the comparison, {chosen:g}, lies outside the {what}s tried, {tested}"

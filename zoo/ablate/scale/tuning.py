@@ -46,6 +46,15 @@ class Parabola:
     curvature: float
 
 
+def best_tried(losses: Mapping[float, float]) -> float:
+    """The tried rate with the lowest loss; of equal ones the lowest rate, in whatever order they were tried.
+
+    Args:
+        losses: the mean loss by rate; infinite where runs diverged.
+    """
+    return min(sorted(losses), key=lambda rate: losses[rate])
+
+
 def at_border(losses: Mapping[float, float]) -> bool:
     """Whether the best tried rate is the lowest or the highest, so that a better one may lie outside.
 
@@ -53,7 +62,7 @@ def at_border(losses: Mapping[float, float]) -> bool:
         losses: the mean loss by rate; infinite where runs diverged.
     """
     rates = sorted(losses)
-    return min(rates, key=lambda rate: losses[rate]) in (rates[0], rates[-1])
+    return best_tried(losses) in (rates[0], rates[-1])
 
 
 def near_border(losses: Mapping[float, float]) -> bool:
@@ -63,7 +72,7 @@ def near_border(losses: Mapping[float, float]) -> bool:
         losses: the mean loss by rate; infinite where runs diverged.
     """
     rates = sorted(losses)
-    return min(rates, key=lambda rate: losses[rate]) in (*rates[:2], *rates[-2:])
+    return best_tried(losses) in (*rates[:2], *rates[-2:])
 
 
 def extension(losses: Mapping[float, float]) -> float:
@@ -75,7 +84,7 @@ def extension(losses: Mapping[float, float]) -> float:
     if not at_border(losses):
         raise ValueError("the best rate is not at the border of the grid")
     rates = sorted(losses)
-    best = min(rates, key=lambda rate: losses[rate])
+    best = best_tried(losses)
     return best * best / rates[1] if best == rates[0] else best * best / rates[-2]
 
 
@@ -104,7 +113,7 @@ def vertex(losses: Mapping[float, float]) -> Parabola:
             "the best rate is at the border of the grid, so there is no parabola; extend the grid"
         )
     rates = sorted(losses)
-    i = min(range(len(rates)), key=lambda i: losses[rates[i]])
+    i = rates.index(best_tried(losses))
     near = rates[i - 1 : i + 2]
     x, y = np.log(near), np.array([losses[rate] for rate in near])
     if not np.isfinite(y).all():
@@ -129,7 +138,7 @@ def ln_vertex(losses: Mapping[float, float]) -> float:
     except ValueError:
         if at_border(losses):
             raise
-        return math.log(min(losses, key=lambda rate: losses[rate]))
+        return math.log(best_tried(losses))
 
 
 def fitted(losses: Mapping[float, float]) -> Parabola:
@@ -147,7 +156,7 @@ def fitted(losses: Mapping[float, float]) -> Parabola:
     """
     if at_border(losses):
         raise ValueError("the best rate is the lowest or the highest of those that were drawn")
-    best = min(losses, key=lambda rate: losses[rate])
+    best = best_tried(losses)
     near = [r for r in losses if abs(math.log(r / best)) <= WINDOW and math.isfinite(losses[r])]
     if len(near) < FEWEST_FITTED:
         raise ValueError(f"{len(near)} points near the best rate {best:g}; expected {FEWEST_FITTED} or more")
