@@ -160,6 +160,30 @@ def test_a_crash_adds_no_seed(tmp_path: Path) -> None:
     assert not any("final" in run.phases for run in border[0])
 
 
+def test_a_side_at_the_border_keeps_its_share_of_the_error(tmp_path: Path) -> None:
+    """It gets no seeds, but the others must be decided at the level of the report, where it still counts."""
+    decays = {"optimizer.weight_decay": [0.1, 0.2, 0.3]}
+    sweep = load(tmp_path, decays, seeds=3, max_seeds=5, again=False, planted=None)
+    better, border = (variant.name for variant in sweep.variants if variant.name != sweep.baseline)
+
+    def loss_of(run: PlannedRun) -> float:
+        off = math.log(Job.of(run.config).optimizer.lr / 4.4e-3)
+        noise = np.random.default_rng(list(f"{run.variant} {run.config.seed} {run.tokens}".encode()))
+        gain = 0.225 if run.variant == better else 0.0
+        gain += 0.3 * off if run.variant == border else -0.24 * off**2
+        tokens = run.steps * 2048 / 1e6 * math.exp(gain + 0.03 * noise.standard_normal())
+        return float(0.7 + 0.8 * tokens**-0.3)
+
+    order, outcomes = trained(sweep, loss_of)
+    found = seeds(order)
+    assert border not in found and found[better] == [0, 1, 2, 3]
+    looks = Looks(max_seeds=5)
+    for most, word in ((3, "undecided"), (4, "faster")):
+        kept = [run for run in order if run.config.seed < most or "tune" in run.phases]
+        verdicts = judge_table(table_of(sweep, kept, outcomes), sweep.baseline, margin=1.1, looks=looks)
+        assert verdicts[better].word == word
+
+
 def plain(folder: Path, **fields: Any) -> Sweep:
     return load_sweep(sweep_file(folder, **{"seeds": [0, 1], "max_seeds": 6, **fields}))
 
