@@ -16,6 +16,7 @@ from zoo.ablate.amount import of_size
 from zoo.ablate.execute import planner_of
 from zoo.ablate.ladder import LadderSize
 from zoo.ablate.ladder_estimate import _shapes, decision_of, detected_shares, estimate_ladder, ladder_costs
+from zoo.ablate.ladder_plan import table_of
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.rate_search import bracket, chosen_rate, search
@@ -99,6 +100,20 @@ def test_a_sweep_that_is_stopped_says_what_it_knows(check: Any) -> None:
     found = judge(table(order, outcomes), "base")["base planted"]
     assert found.line is None
     assert found.measured.usable
+
+
+@pytest.mark.parametrize("tried", [1, 100])
+def test_a_size_is_not_judged_by_the_runs_that_chose_its_rate(check: Any, tried: int) -> None:
+    sweep, order, outcomes = check
+    last = max(run.params for run in order)
+    others = [run for run in order if (run.params, run.variant) != (last, "base again")]
+    tuning = [run for run in order if run not in others and run.phases == ("tune",)]
+    found = judge(table_of(sweep, [*others, *tuning[:tried]], outcomes), "base")
+    assert {size.params for size in found["base planted"].measured.usable} == {s.params for s in sweep.ladder}
+    (unused,) = found["base again"].measured.left_out
+    assert unused.params == last and not unused.differs
+    assert unused.reason == "base again: no run of the comparison has ended"
+    assert not any("chose the rate count" in warning for warning in found["base again"].warnings)
 
 
 @pytest.mark.parametrize("again", [False, True])

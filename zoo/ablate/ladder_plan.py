@@ -181,6 +181,7 @@ def table_of(sweep: Sweep, runs: Iterable[PlannedRun], outcomes: Mapping[str, Ou
                 drawn=drawn,
                 trunk=run.trunk,
                 tuning="tune" in run.phases,
+                final="final" in run.phases,
             )
             for run, rate, second_key, outcome in states
             if outcome.ended and not outcome.crashed

@@ -83,6 +83,8 @@ class FinishedRun:
             them; None where this run has none.
         tuning: whether the run was used to choose the rate; None: it is not known, and inferred from the
             table.
+        final: whether the run is one of the comparison, which may have chosen the rate as well; None: it is
+            not known, and inferred from the table.
         trunk: name of the shared run from which a branch was cooled down.
         data: a name or fingerprint of the order of the training data and of the validation set.
         passes: number of passes over the training data.
@@ -115,6 +117,7 @@ class FinishedRun:
     place: str = ""
     disturbed: bool = False
     tuning: bool | None = None
+    final: bool | None = None
     parameters: float | None = None
     second_key: float | None = None
     drawn: tuple[float, float] | None = None

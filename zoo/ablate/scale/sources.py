@@ -152,6 +152,7 @@ def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
         replace(
             lines.get(_key(run)) or _of_sweep(run, metrics[run.id], run_folder(folder, run), measure),
             tuning="tune" in run.phases,
+            final="final" in run.phases,
             drawn=None if manifest.tune is None else manifest.tune.drawn,
         )
         for run in ended

@@ -8,7 +8,8 @@ budget and seed with several rates.
 Where a second key was tuned, such as the weight decay, all this holds of points: a rate with a value of the
 second key. The parabola is then that of the rates that were tried at the second key's value in the
 comparison. Without runs of the comparison there is no result, because the table does not show at which of the
-points the tuning ended.
+points the tuning ended. Nor is there one where the table says which runs are of the comparison, as that of a
+ladder does, and none of them has ended.
 """
 
 from __future__ import annotations
@@ -186,7 +187,10 @@ def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:
         rate, second = points[0] if points else (None, None)
         loss = fmean(run.loss for run in runs)
         tried = {} if rate is None else {rate: loss}
-        return TunedSize(tuple(runs), rate, tried, second_key=second, losses=(loss,), drawn=drawn)
+        compared, problem = _of_comparison(runs)
+        return TunedSize(
+            tuple(compared), rate, tried, problem=problem, second_key=second, losses=(loss,), drawn=drawn
+        )
     trials: dict[tuple[float, int], set[TunedPoint]] = defaultdict(set)
     for run in runs:
         trials[run.tokens, run.seed].add(run.point)
@@ -198,9 +202,10 @@ def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:
         curves[run.tokens][run.point].append(run.loss)
     curve = max(curves.values(), key=len)
     means = {point: fmean(curve[point]) for point in sorted(curve)}
-    counts = {point: sum(run.point == point and not run.tuning for run in runs) for point in points}
+    final = [run for run in runs if (not run.tuning if run.final is None else run.final)]
+    counts = {point: sum(run.point == point for run in final) for point in points}
     chosen = min(points, key=lambda point: (-counts[point], means.get(point, math.inf)))
-    at_chosen = [run for run in runs if run.point == chosen]
+    at_chosen, none_ended = _of_comparison([run for run in runs if run.point == chosen])
     fresh = [run for run in at_chosen if run not in choosing]
     kept = {run.tokens for run in fresh}
     compared = [run for run in at_chosen if run in fresh or run.tokens not in kept]
@@ -212,19 +217,26 @@ def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:
         problem = problem or _problem("second key", second, second_tried)
         if not fresh and len({other for _, other in points}) > 1:
             problem = problem or "two keys were tuned, and no run of a comparison is there"
+    problem = problem or none_ended
     return TunedSize(
         tuple(compared),
         rate,
         tried,
         min(map(len, curve.values())),
         problem,
-        reused=len(compared) > len(fresh),
+        reused=not none_ended and len(compared) > len(fresh),
         dropped=tuple(run for run in runs if run.point != chosen and run not in choosing),
         second_key=second,
         second_tried=second_tried,
         losses=tuple(means.values()),
         drawn=drawn,
     )
+
+
+def _of_comparison(runs: Sequence[FinishedRun]) -> tuple[Sequence[FinishedRun], str]:
+    """Those of the runs at one point that are of the comparison, or all with the problem that none is."""
+    ended = [run for run in runs if run.final is not False]
+    return (ended, "") if ended else (runs, "no run of the comparison has ended")
 
 
 def _searches(
