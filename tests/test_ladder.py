@@ -338,6 +338,22 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"axes": {"train.batch_size": [16, 600]}},
         "2 steps of 76,800 tokens of train.batch_size=600, which are 153,600; expected the same to 0.5%",
     ),
+    "steps of a variant": (
+        {"axes": {"train.steps": [50, 400]}},
+        "axes.train.steps: has no effect: the sweep sets it; expected `scale.budgets`",
+    ),
+    "steps in a fragment": (
+        {"axes": {"length": {"short": {"train": {"steps": 50}}, "long": {}}}},
+        "axes.length.short.train.steps: has no effect: the sweep sets it; expected `scale.budgets`",
+    ),
+    "steps of a size": (
+        {"scale": {"sizes": [{"model.d_model": 64, "train.steps": 50}], "seeds": 2}},
+        "scale.sizes.train.steps: has no effect: the sweep sets it; expected `scale.budgets`",
+    ),
+    "steps that are tuned": (
+        {"tune": {"grid": {"train.steps": [50, 100, 200]}}},
+        "tune.grid.train.steps: has no effect: the sweep sets it; expected `scale.budgets`",
+    ),
     "two units": (
         {"scale": {"budgets": {"steps": [100]}}},
         "expected one of tokens, steps and per_parameter",

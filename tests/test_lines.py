@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tiny_runs import TEXT
-from tiny_sweeps import base
+from tiny_sweeps import base, sweep_file
 
 from benchmarks.scale.recount import recount
 from zoo.ablate.execute import execute
@@ -76,6 +76,12 @@ def test_the_largest_models_come_first_after_the_tuning(tmp_path: Path, changes:
     tuning, order = [r for r in runs if r.seed == 7], [(-r.size, -r.tokens) for r in runs if r.seed != 7]
     assert runs[: len(tuning)] == tuning and bool(tuning) != bool(changes)
     assert order == sorted(order) and len(set(order)) == (4 if changes else 2)
+
+
+def test_a_sweep_without_sizes_has_no_largest_models(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--largest-first: tiny has no sizes \(scale\); expected a ladder"):
+        execute(load_sweep(sweep_file(tmp_path)), 1, largest_first=True)
+    assert not (tmp_path / "sweeps").exists()
 
 
 def test_a_sweep_goes_on_from_its_lines(tmp_path: Path) -> None:

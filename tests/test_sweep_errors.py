@@ -339,11 +339,16 @@ def test_bad_override(tmp_path: Path, override: str, message: str) -> None:
         load_sweep(file, [override])
 
 
-def test_an_override_that_the_sizes_replace(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.d_model=8", r"has no effect: axes, sizes or tune put"),
+        ("train.steps=8", r"train.steps: has no effect: the sweep sets it; expected `scale.budgets`"),
+    ],
+)
+def test_an_override_that_a_ladder_replaces(tmp_path: Path, override: str, message: str) -> None:
     file = tmp_path / "s.yaml"
     sizes = "scale: {sizes: [{model.d_model: 16}, {model.d_model: 32}], budgets: {steps: [8, 16]}}"
     file.write_text(BASE + INIT + sizes, encoding="utf-8")
-    with pytest.raises(
-        ConfigError, match=r"override 'model.d_model=8': has no effect: axes, sizes or tune put"
-    ):
-        load_sweep(file, ["model.d_model=8"])
+    with pytest.raises(ConfigError, match=f"override '{override}': {message}"):
+        load_sweep(file, [override])

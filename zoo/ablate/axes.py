@@ -55,15 +55,16 @@ def variant_name(settings: Mapping[str, str]) -> str:
     return ",".join(f"{axis}={name}" for axis, name in settings.items()) or "base"
 
 
-def combinations(content: Located, problems: list[str]) -> list[Combination]:
+def combinations(content: Located, taken: Mapping[str, str], problems: list[str]) -> list[Combination]:
     """All variants of a sweep file, in the order of the file.
 
     Args:
         content: the sweep file.
+        taken: the keys that the sweep sets itself, see `zoo.ablate.reserved`.
         problems: a list to which one line is added for each problem.
     """
-    axes = [_axis(key, values, problems) for key, values in _get(content, "axes", {}).items()]
-    axes += [_joint_axes(group, problems) for group in _get(content, "zip", [])]
+    axes = [_axis(key, values, taken, problems) for key, values in _get(content, "axes", {}).items()]
+    axes += [_joint_axes(group, taken, problems) for group in _get(content, "zip", [])]
     kept = [Combination(levels) for levels in product(*axes)]
     if problems:
         return kept
@@ -167,9 +168,9 @@ def short_name(value: object, full: bool = False) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _axis(key: str, values: Located, problems: list[str]) -> list[Level]:
+def _axis(key: str, values: Located, taken: Mapping[str, str], problems: list[str]) -> list[Level]:
     if isinstance(values.value, dict):
-        return _fragments(key, values, problems)
+        return _fragments(key, values, taken, problems)
     if not isinstance(values.value, list):
         problems.append(
             f"{values.place}: axes.{key}: value {values.plain()!r}: expected a list of values, or a mapping "
@@ -177,16 +178,16 @@ def _axis(key: str, values: Located, problems: list[str]) -> list[Level]:
         )
         return []
     _require_two(f"axes.{key}", values, problems)
-    names = _short_names(key, values, problems, "axes")
+    names = _short_names(key, values, taken, problems, "axes")
     return [
         Level({key: name}, (nest(key, value),), exact=True)
         for name, value in zip(names, values.value, strict=True)
     ]
 
 
-def _joint_axes(group: Located, problems: list[str]) -> list[Level]:
+def _joint_axes(group: Located, taken: Mapping[str, str], problems: list[str]) -> list[Level]:
     """The levels of an axis of several keys whose values change together."""
-    names = {key: _short_names(key, values, problems, "zip") for key, values in group.value.items()}
+    names = {key: _short_names(key, values, taken, problems, "zip") for key, values in group.value.items()}
     lengths = {key: len(column) for key, column in names.items()}
     if len(set(lengths.values())) != 1:
         counts = ", ".join(f"{key} has {length}" for key, length in lengths.items()) or "there are no keys"
@@ -204,11 +205,13 @@ def _joint_axes(group: Located, problems: list[str]) -> list[Level]:
     ]
 
 
-def _short_names(key: str, values: Located, problems: list[str], where: str) -> list[str]:
+def _short_names(
+    key: str, values: Located, taken: Mapping[str, str], problems: list[str], where: str
+) -> list[str]:
     """The short names of a key's values, which include fields if the types alone are not distinct."""
     if not all(key.split(".")):
         problems.append(f"{values.place}: {where}: '{key}': expected a key such as optimizer.lr")
-    of_values = [reserved(nest(key, value), f"{where}.") for value in values.value]
+    of_values = [reserved(nest(key, value), f"{where}.", taken) for value in values.value]
     # Of several values each has the problem; the first line says all of it.
     problems += list(dict.fromkeys(problem for found in of_values for problem in found))[:1]
     plain = [value.plain() for value in values.value]
@@ -220,7 +223,7 @@ def _short_names(key: str, values: Located, problems: list[str], where: str) -> 
     return names
 
 
-def _fragments(label: str, named: Located, problems: list[str]) -> list[Level]:
+def _fragments(label: str, named: Located, taken: Mapping[str, str], problems: list[str]) -> list[Level]:
     levels = []
     _require_two(f"axes.{label}", named, problems)
     for name, fragment in named.value.items():
@@ -232,7 +235,7 @@ def _fragments(label: str, named: Located, problems: list[str]) -> list[Level]:
                 "to put on top of the configuration (`extends: NAME` for that of a file)"
             )
         else:
-            problems += reserved(content, f"axes.{label}.{name}.")
+            problems += reserved(content, f"axes.{label}.{name}.", taken)
             levels.append(Level({label: name}, (extend(content, Path(), problems),), exact=False))
     return levels
 

@@ -24,7 +24,7 @@ from zoo.run.job import Job
 from zoo.run.located import located
 from zoo.train.interrupt import Interrupt
 from zoo.utils.atomic import require_file
-from zoo.utils.errors import DataError
+from zoo.utils.errors import ConfigError, DataError
 from zoo.utils.lock import locked
 from zoo.utils.measures import MEASURES, Measure, require_recorded
 
@@ -67,11 +67,14 @@ def execute(
             instead of the order of the plan.
 
     Raises:
-        ConfigError: Two runs have the same id, or a run folder was edited.
+        ConfigError: Two runs have the same id, a run folder was edited, or `largest_first` is given for a
+            sweep without sizes.
         DataError: No run can read its data.
         ZooError: Another sweep is running in the same folder, lines cannot be written, or the task by whose
             score runs are compared cannot be used.
     """
+    if largest_first and sweep.scale is None:
+        raise ConfigError(f"sweep: --largest-first: {sweep.name} has no sizes (scale); expected a ladder")
     sweep = sweep.prepared()
     planner = planner_of(sweep)
     busy = f"{sweep.out}: another `zoo sweep` is at work there; wait for it, or choose another `out`"

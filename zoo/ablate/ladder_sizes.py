@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from zoo.ablate.axes import Combination, entries_of, nest
-from zoo.ablate.reserved import reserved
+from zoo.ablate.reserved import RESERVED_IN_LADDERS, reserved
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale_config import Scale, SizeRule
 from zoo.checkpoint.recipe import declare
@@ -78,7 +78,7 @@ def _change(written: Located, where: str, problems: list[str]) -> Located:
     change = Located({}, written.place)
     for key, value in written.value.items():
         change = merge(change, nest(key, value))
-    problems += reserved(change, where)
+    problems += reserved(change, where, RESERVED_IN_LADDERS)
     return change
 
 

@@ -15,7 +15,7 @@ from zoo.ablate.identity import digest, effective_settings, run_id
 from zoo.ablate.ladder import LadderSize, build_ladder, located_points, single_size
 from zoo.ablate.lines import Lines
 from zoo.ablate.outcome import Outcome, read_outcome
-from zoo.ablate.reserved import of_sweep_file, reserved
+from zoo.ablate.reserved import RESERVED, RESERVED_IN_LADDERS, of_sweep_file, reserved
 from zoo.ablate.scale_config import Scale
 from zoo.ablate.scoring import TaskScoring, TaskSettings
 from zoo.ablate.tokenizers import mixed_tokenizers, tokenizers_of
@@ -152,16 +152,17 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
     config = validate_sweep(content, problems)
     if config is None or problems:
         raise ConfigError("\n".join(problems))
-    chosen = combinations(content, problems)
+    taken = RESERVED if config.scale is None else RESERVED_IN_LADDERS
+    chosen = combinations(content, taken, problems)
     base = _base(content.value["base"], problems)
     _stop_at(problems)
     changes = [parse_overrides([text], problems) for text in overrides]
     for change in changes:
-        problems += reserved(change)
+        problems += reserved(change, keys=taken)
         problems += of_sweep_file(change, frozenset(SweepConfig.model_fields))
         base = merge(base, change)
     baseline = _baseline(content, chosen, problems)
-    points = _points(content, config.tune, chosen, problems)
+    points = _points(content, config.tune, chosen, taken, problems)
     _stop_at(problems)
     variants: Sequence[SweepVariant]
     if config.scale is None:
@@ -332,10 +333,10 @@ def _base(base: Located, problems: list[str]) -> Located:
         return base
 
 
-def _reserved_keys(values: Mapping[str, Located], where: str) -> Iterator[str]:
+def _reserved_keys(values: Mapping[str, Located], where: str, taken: Mapping[str, str]) -> Iterator[str]:
     """Yield a problem for every reserved key among dotted keys."""
     for key, value in values.items():
-        yield from reserved(nest(key, value), where)
+        yield from reserved(nest(key, value), where, taken)
 
 
 def _baseline(content: Located, variants: Sequence[Combination], problems: list[str]) -> str:
@@ -356,7 +357,11 @@ def _baseline(content: Located, variants: Sequence[Combination], problems: list[
 
 
 def _points(
-    content: Located, tune_config: Tune | None, variants: Sequence[Combination], problems: list[str]
+    content: Located,
+    tune_config: Tune | None,
+    variants: Sequence[Combination],
+    taken: Mapping[str, str],
+    problems: list[str],
 ) -> list[tuple[Mapping[str, Located], ...]]:
     """The points of every variant; a single empty point if nothing is tuned."""
     tune = content.value.get("tune")
@@ -365,10 +370,10 @@ def _points(
     if tune_config.random is not None:
         of_search = tune.value["random"].value
         drawn_keys = {key: of_search[key] for key in tune_config.random.ranges}
-        problems += _reserved_keys(drawn_keys, "tune.random.")
+        problems += _reserved_keys(drawn_keys, "tune.random.", taken)
         drawn = located_points(tune_config.random, tune.value["random"].place)
         return [drawn for _ in variants]
-    problems += _reserved_keys(tune.value["grid"].value, "tune.grid.")
+    problems += _reserved_keys(tune.value["grid"].value, "tune.grid.", taken)
     others = entries_of(tune, "grids", "a grid", variants, problems, "tune")
     grids = [others[v].value["grid"] if v in others else tune.value["grid"] for v in variants]
     return [grid_points({key: node.value for key, node in grid.value.items()}) for grid in grids]
