@@ -25,6 +25,7 @@ from test_lines import said
 from zoo.ablate.amount import most_added, of_size
 from zoo.ablate.execute import execute
 from zoo.ablate.ladder_estimate import estimate_ladder
+from zoo.ablate.ladder_plan import table_of
 from zoo.ablate.manifest import read_manifest, write_manifest
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import PlannedRun
@@ -313,6 +314,9 @@ def test_a_random_ladder_is_judged_with_its_doubt_and_its_curves(drawn: Ladder, 
     assert "more error of tuning" in doubt
     assert doubt.endswith("how large it is here is not known")
     assert not any("unequally" in warning for warning in planted.warnings)
+    of_ladder = judge(table_of(sweep, order, outcomes), "base", margin=1.1)["base planted"]
+    (lucky,) = [warning for warning in of_ladder.warnings if "tuned with one seed" in warning]
+    assert lucky.endswith("that seed may have chosen; expected two seeds or more per rate")
     plots = {plot.key: plot for plot in ladder_plots(found, "base")}
     curves = plots["tuning-curves"]
     assert len(curves.views) == len(sweep.ladder)

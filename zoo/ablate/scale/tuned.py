@@ -80,7 +80,8 @@ class TunedSize:
     @property
     def interpolated(self) -> bool:
         """Whether the chosen rate is a computed one, and not the best of those that were tried."""
-        return self.rate not in self.tried or (self.by_parabola and self.parabola is not None)
+        of_grid = self.by_parabola and self.drawn is None  # a random search takes the best of its points
+        return self.rate not in self.tried or (of_grid and self.parabola is not None)
 
     @property
     def second_interpolated(self) -> bool:
