@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from statistics import mean, stdev
 
 import numpy as np
@@ -327,11 +328,11 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
             "budgets are branches of one trunk, which are correlated: a seed counts once, with all its "
             "branches"
         )
-    kinds: list[set[str]] = [
-        {run.data for pair in measurement.pairs.values() for run in pair.sides[k].compared} for k in (0, 1)
-    ]
-    if "" not in kinds[0] | kinds[1] and kinds[0] != kinds[1]:
-        yield "the sides differ in their tokenizer, in the order of their data or in their validation set"
+    if other := _different(measurement, attrgetter("data")):
+        yield (
+            "the sides differ in their tokenizer, in the order of their data or in their validation set, at "
+            f"{_listed(list(other))}"
+        )
     yield from _different_makings(measurement)
     yield from data_cautions((run.passes for run in runs), (run.overlap for run in runs))
     if measurement.items is None and any(any(run.outcomes.values()) for run in runs):
@@ -363,14 +364,19 @@ def _different_makings(measurement: VariantMeasurement) -> Iterator[str]:
         ("machine", "were trained on different machines"),
         ("bfloat16_product", "have products of bfloat16 that were computed differently"),
     ):
-        different: dict[float, list[str]] = {}
-        for params, pair in measurement.pairs.items():
-            ours, theirs = ({getattr(run.making, name) for run in side.compared} for side in pair.sides)
-            if "" not in ours | theirs and ours != theirs:
-                different[params] = sorted(value[:SHOWN] for value in ours | theirs)
-        if different:
-            values = dict.fromkeys(value for of_size in different.values() for value in of_size)
+        if different := _different(measurement, attrgetter(f"making.{name}")):
+            values = dict.fromkeys(value[:SHOWN] for of_size in different.values() for value in of_size)
             yield f"the sides {title} at {_listed(list(different))}: {', '.join(values)}"
+
+
+def _different(measurement: VariantMeasurement, of: Callable[[FinishedRun], str]) -> dict[float, list[str]]:
+    """The values at the sizes where all are known and those of one side are not those of the other."""
+    different = {}
+    for params, pair in measurement.pairs.items():
+        ours, theirs = ({of(run) for run in side.compared} for side in pair.sides)
+        if "" not in ours | theirs and ours != theirs:
+            different[params] = sorted(ours | theirs)
+    return different
 
 
 def _counts(measurement: VariantMeasurement) -> Iterator[str]:
