@@ -391,6 +391,15 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"grid": {LR: RATES, "model.norm": ["rms", "layer", "none"]}},
         "model.norm: values rms, layer, none: expected three or more numbers above 0",
     ),
+    "whole numbers": (
+        {"grid": {LR: RATES, "schedule.warmup": [10, 20, 40]}},
+        "tune.grid.schedule.warmup: value 10: this key takes whole numbers, and choose: parabola computes "
+        "one between those of the grid; expected another key, or these values as variants (axes)",
+    ),
+    "the size of a batch": (
+        {"grid": {LR: RATES, "train.batch_size": [8, 16, 32]}},
+        "tune.grid.train.batch_size: value 8: this key takes whole numbers",
+    ),
     "other grids of other factors": (
         {
             "grid": {LR: RATES, DECAY: DECAYS},

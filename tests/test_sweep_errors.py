@@ -186,6 +186,10 @@ FILES = [
         BASE + INIT + "zip: [{init: [he, small], train.steps: [10, 20]}]",
         r"s.yaml:2: init: has no effect: s.yaml:3 puts something else in its place \(in init=he",
     ),
+    (
+        BASE + INIT + "tune: {choose: parabola, grid: {train.batch_size: [1, 2, 4]}}",
+        r"s.yaml:3: tune.grid.train.batch_size: value 1: this key takes whole numbers",
+    ),
     (BASE + INIT + "tune: {grid: {train.keep_last: [1, 2]}}", r"tune: changes nothing between"),
     # exclude, baseline
     (

@@ -95,6 +95,8 @@ def build_variants(
             in_variant += _schedule_problems(complete)
         if not in_variant:
             in_variant += _transfer_problems(complete[0], merged)
+        if not in_variant and config.tune is not None and config.tune.choose == "parabola":
+            in_variant += _whole_numbers(complete[0], points[0])
         if not in_variant:
             values = tuple({key: node.plain() for key, node in point.items()} for point in points)
             rungs = _rungs(config, complete[0], in_variant)
@@ -138,6 +140,20 @@ def _transfer_problems(config: RunConfig, merged: Located) -> Iterator[str]:
         check_transfer(config)
     except ConfigError as error:
         yield f"{merged.value['transfer'].place}: {error}"
+
+
+def _whole_numbers(config: RunConfig, point: Mapping[str, Located]) -> Iterator[str]:
+    """Yield a problem for every tuned key that takes whole numbers, which the vertex of a parabola is not."""
+    for key, written in point.items():
+        value: object = config
+        for name in key.split("."):
+            value = getattr(value, name, None)
+        if isinstance(value, int):
+            yield (
+                f"{written.place}: tune.grid.{key}: value {value}: this key takes whole numbers, and choose: "
+                "parabola computes one between those of the grid; expected another key, or these values as "
+                "variants (axes)"
+            )
 
 
 def _rungs(config: SweepConfig, run: RunConfig, problems: list[str]) -> tuple[int, ...]:
