@@ -94,6 +94,24 @@ def test_a_ladder_leaves_out_what_crashed_and_keeps_what_diverged(tmp_path: Path
     assert len(losses) == 8
 
 
+def test_a_ladder_keeps_what_halving_stopped_of_a_side_that_goes_on(tmp_path: Path) -> None:
+    """Their rates were tried, and others were better; of a side without an end nothing is known yet."""
+    folder = write_sweep(tmp_path / "sweep", FINALS)
+    of_size: dict[str, dict[str, Any]] = {
+        f"{v}-{s}": {"params": 1000, "tokens": 6400} for v in FINALS for s in range(3)
+    }
+    stopped = {"status": "stopped", "phases": ["tune"]}
+    of_size |= {run: of_size[run] | stopped for run in ("new-0", "third-0", "third-1")}
+    of_size["third-2"] |= {"status": "waiting"}
+    edited(folder, runs=of_size)
+    manifest = read_manifest(folder).model_copy(update={"ladder": LadderRecord(sizes=(1000,))})
+    (folder / FILE).write_text(manifest.model_dump_json())
+    table = sweep_table(folder)
+    assert table.variants == ["base", "new"]
+    (run,) = (run for run in table.runs if run.stopped)
+    assert (run.variant, run.seed, run.loss, run.tuning, run.final) == ("new", 0, math.inf, True, False)
+
+
 def test_zoo_verdict_names_the_runs_that_a_ladder_lacks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 from scipy import stats
-from simulated_ladders import best_decay, best_rate, load, table, trained
+from simulated_ladders import best_decay, best_rate, load, table, trained, true_loss
 from synthetic_runs import write_sweep
 from test_lines import ladder as tiny_ladder
 from test_lines import said
 
 from zoo.ablate.amount import most_added, of_size
-from zoo.ablate.execute import execute
+from zoo.ablate.execute import execute, planner_of
 from zoo.ablate.ladder_estimate import estimate_ladder
 from zoo.ablate.ladder_plan import table_of
 from zoo.ablate.manifest import read_manifest, write_manifest
@@ -336,6 +336,34 @@ def test_a_random_ladder_is_judged_with_its_doubt_and_its_curves(drawn: Ladder, 
     assert "tuning-curves" not in {
         plot.key for plot in ladder_plots(judge(table(fewer, outcomes, drawn=DRAWN), "base"), "base")
     }
+
+
+@pytest.mark.parametrize(("trials", "at", "ended"), [(8, [0.25, 0.5], 2), (48, [0.5], 24)])
+def test_points_that_halving_stops_count_as_tried(
+    tmp_path: Path, trials: int, at: list[float], ended: int
+) -> None:
+    """The best of two that were trained to the end has stopped ones beside it; a curve needs every end."""
+    sweep = load(
+        tmp_path,
+        lines=None,
+        base={"train": {"eval_every": 5}},
+        tune={**at_random(trials=trials), "halving": {"at": at, "keep": 0.5}},
+        scale={"sizes": {"params": ["0.1M"], "shape": "aspect"}, "seeds": 2, "again": False},
+    )
+    planner, outcomes = planner_of(sweep), dict[str, Outcome]()
+    while due := [r for r in planner.plan(outcomes).runs if not r.is_done(outcomes.get(r.id, Outcome()))]:
+        for run in due:
+            losses = {**outcomes.get(run.id, Outcome()).losses}
+            losses[run.until] = true_loss(sweep, replace(run, steps=run.until))
+            outcomes[run.id] = Outcome(run.until, losses, ended=run.until == run.steps)
+    found = judge(table_of(sweep, planner.plan(outcomes).runs, outcomes), "base", margin=1.1)
+    measured = found["base planted"].measured
+    (size,) = sweep.ladder
+    assert [usable.params for usable in measured.usable] == [size.params]
+    for side in measured.pairs[size.params].sides:
+        assert sorted(side.tried) == sorted(point[LR] for point in size.sides[0].points)
+        assert side.share_within(9.0) == ended / trials
+    assert "tuning-curves" not in {plot.key for plot in ladder_plots(found, "base")}
 
 
 def test_two_keys_at_random(tmp_path: Path) -> None:

@@ -87,13 +87,14 @@ def noise_of(sweep: Sweep, outcomes: dict[str, Outcome] | None = None) -> Noise:
     outcomes = {} if outcomes is None else outcomes
     planned = settled_plan(sweep, planner_of(sweep), outcomes).runs
     table = table_of(sweep, planned, outcomes)
+    ended = sum(not run.stopped for run in table.runs)
     sides = sides_of(table)
     if sweep.baseline not in sides:
-        return Noise(None, None, len(table.runs))
+        return Noise(None, None, ended)
     # Without another variant the baseline stands on both sides, which changes neither value.
     others = [name for name in sides if name != sweep.baseline] or [sweep.baseline]
     found = [paired(name, sides[sweep.baseline], sides[name]) for name in others]
     taus = [variant.tau for variant in found if variant.tau is not None]
     kappas = [variant.kappa for variant in found if variant.kappa is not None]
     tau = math.sqrt(fmean(tau**2 for tau in taus)) if taus else None
-    return Noise(tau or None, fmean(kappas) if kappas else None, len(table.runs))
+    return Noise(tau or None, fmean(kappas) if kappas else None, ended)

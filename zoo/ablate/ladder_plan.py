@@ -166,28 +166,33 @@ class LadderPlanner:
 
 def table_of(sweep: Sweep, runs: Iterable[PlannedRun], outcomes: Mapping[str, Outcome]) -> RunTable:
     """The runs of a ladder that have ended, as `sweep_table` reads them from the folder of the sweep."""
+    states = [(run, outcomes.get(run.id, NOT_STARTED)) for run in runs]
+    known = [(run, outcome) for run, outcome in states if outcome.ended and not outcome.crashed]
+    sides = {(run.variant, run.params) for run, _ in known}
+    known += [
+        (run, outcome)
+        for run, outcome in states
+        if run.stopped_early and not (outcome.ended or outcome.error) and (run.variant, run.params) in sides
+    ]
     drawn = sweep.tune.drawn if sweep.tune else None
-    states = [(run, *tuned_values(run.point), outcomes.get(run.id, NOT_STARTED)) for run in runs]
-    return RunTable(
-        tuple(
-            FinishedRun(
-                run.variant,
-                float(run.params),
-                float(run.tokens),
-                run.config.seed,
-                outcome.loss(run.steps) or math.inf,
-                rate,
-                second_key=second_key,
-                drawn=drawn,
-                trunk=run.trunk,
-                tuning="tune" in run.phases,
-                final="final" in run.phases,
-            )
-            for run, rate, second_key, outcome in states
-            if outcome.ended and not outcome.crashed
-        ),
-        loss=sweep.measure,
-        by_parabola=True,
+    rows = tuple(replace(_row(run, outcome), drawn=drawn) for run, outcome in known)
+    return RunTable(rows, loss=sweep.measure, by_parabola=True)
+
+
+def _row(run: PlannedRun, outcome: Outcome) -> FinishedRun:
+    rate, second_key = tuned_values(run.point)
+    return FinishedRun(
+        run.variant,
+        float(run.params),
+        float(run.tokens),
+        run.config.seed,
+        outcome.loss(run.steps) or math.inf,
+        rate,
+        second_key=second_key,
+        trunk=run.trunk,
+        tuning="tune" in run.phases,
+        final="final" in run.phases,
+        stopped=not outcome.ended,
     )
 
 

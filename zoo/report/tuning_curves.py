@@ -41,6 +41,8 @@ def tuning_curve_plots(results: Results) -> Iterator[Plot]:
 def ladder_tuning_curves(sides: Mapping[str, Mapping[float, TunedSize]], unit: str) -> Iterator[Plot]:
     """Yield one plot with a view per size, if random searches of a ladder have enough trials.
 
+    There is none of a search with halving, in which not every trial has a result.
+
     Args:
         sides: the tuning of every side by size.
         unit: the loss with its unit.
@@ -50,7 +52,7 @@ def ladder_tuning_curves(sides: Mapping[str, Mapping[float, TunedSize]], unit: s
         series = []
         for name, of_side in sides.items():
             side = of_side.get(params)
-            if side is None or side.drawn is None or len(side.losses) < FEWEST_TRIALS:
+            if side is None or side.drawn is None or side.stopped or len(side.losses) < FEWEST_TRIALS:
                 continue
             curve = tuning_curve(side.losses)
             if curve is not None:

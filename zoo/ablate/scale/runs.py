@@ -85,6 +85,7 @@ class FinishedRun:
             table.
         final: whether the run is one of the comparison, which may have chosen the rate as well; None: it is
             not known, and inferred from the table.
+        stopped: whether halving stopped the run because others were better; its loss is infinite here.
         trunk: name of the shared run from which a branch was cooled down.
         data: a name or fingerprint of the order of the training data and of the validation set.
         passes: number of passes over the training data.
@@ -118,6 +119,7 @@ class FinishedRun:
     disturbed: bool = False
     tuning: bool | None = None
     final: bool | None = None
+    stopped: bool = False
     parameters: float | None = None
     second_key: float | None = None
     drawn: tuple[float, float] | None = None

@@ -129,6 +129,9 @@ def _require_one(paths: Sequence[Path], what: str) -> None:
 def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
     """The runs of a ladder that have ended; those that diverged have an infinite loss, others are left out.
 
+    Runs that halving stopped have an infinite loss as well, as soon as one of the side has ended: they show
+    which rates were tried, and that those which were trained to the end are better.
+
     Args:
         folder: the folder of sweep.json.
         metric: the loss by which the runs are compared, one of `zoo.utils.measures.LOSSES`; None: the
@@ -146,6 +149,8 @@ def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
     ended = [run for run in manifest.runs if run.status in ("finished", "failed") and not run.crashed]
     if not ended:
         raise DataError(f"{folder}: no run has ended yet")
+    sides = {(run.variant, run.params) for run in ended}
+    ended += [run for run in manifest.runs if run.status == "stopped" and (run.variant, run.params) in sides]
     metrics = {run.id: _finished_metrics(folder, run) for run in ended if _key(run) not in lines}
     _require_one_tokenizer([run for run in metrics.values() if run is not None], measure)
     runs = [
@@ -153,6 +158,7 @@ def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
             lines.get(_key(run)) or _of_sweep(run, metrics[run.id], run_folder(folder, run), measure),
             tuning="tune" in run.phases,
             final="final" in run.phases,
+            stopped=run.status == "stopped",
             drawn=None if manifest.tune is None else manifest.tune.drawn,
         )
         for run in ended
@@ -181,7 +187,7 @@ def _configured_rate(run: RunMetrics | None) -> float | None:
 
 
 def _finished_metrics(sweep: Path, run: Run) -> RunMetrics | None:
-    """The metrics of a run of a sweep; None if it failed."""
+    """The metrics of a run of a sweep; None if it failed, or was stopped."""
     folder = run_folder(sweep, run)
     if run.status != "finished":
         return None

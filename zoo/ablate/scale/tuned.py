@@ -51,6 +51,7 @@ class TunedSize:
             tuned.
         losses: the mean loss of every point that was tried.
         drawn: the range from which a random search drew the rates; None: it did not.
+        stopped: whether halving stopped points of the tuning, whose losses are infinite here.
         by_parabola: whether values were computed from parabolas wherever there is one, see `RunTable`.
     """
 
@@ -65,6 +66,7 @@ class TunedSize:
     second_tried: Mapping[float, float] = field(default_factory=dict)
     losses: tuple[float, ...] = ()
     drawn: tuple[float, float] | None = None
+    stopped: bool = False
     by_parabola: bool = False
 
     @property
@@ -231,6 +233,7 @@ def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:
         second_tried=second_tried,
         losses=tuple(means.values()),
         drawn=drawn,
+        stopped=any(run.stopped for run in runs),
     )
 
 
