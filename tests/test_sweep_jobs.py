@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 from pathlib import Path
@@ -30,6 +31,28 @@ def test_runs_made_by_their_commands(tmp_path: Path) -> None:
         assert write_jobs(sweep) == commands[i + 1 :]
     assert execute(sweep, 1).finished
     assert {run.status for run in findings(sweep.folder)[0].runs} == {"finished"}
+
+
+def test_runs_that_depend_on_others_are_due_once_these_have_ended(tmp_path: Path) -> None:
+    """Of a parabola the runs are not known in advance; a run with the name of the base is none of them."""
+    alone = base(tmp_path, steps=5, eval_every=5, checkpoint_every=5) | {"name": "alone"}
+    alone["train"]["runs_dir"] = str(tmp_path / "sweeps/runs")
+    (tmp_path / "alone.yaml").write_text(json.dumps(alone))
+    train(load_config(tmp_path / "alone.yaml"), "auto")
+    rates = [1e-3, 1e-2, 1e-1]
+    tune = {"grid": {"optimizer.lr": rates}, "choose": "parabola", "seeds": [100]}
+    file = sweep_file(tmp_path, base="alone.yaml", axes={}, tune=tune, seeds=[0])
+    counts = []
+    while commands := write_jobs(load_sweep(file)):
+        counts.append(len(commands))
+        for command in commands:
+            train(load_config(shlex.split(command)[2]), "auto")
+    assert counts[0] == len(rates) and set(counts[1:]) == {1}  # one beyond a border each, and the vertex
+    trained = {folder.name for folder in (tmp_path / "sweeps/runs").iterdir()} - {"alone"}
+    result = execute(load_sweep(file), 1)
+    assert result.finished and {run.id for run in result.manifest.runs} == trained
+    assert len(trained) == sum(counts)
+    assert [run.phases for run in result.manifest.runs] == [("tune",)] * (len(trained) - 1) + [("final",)]
 
 
 @pytest.mark.usefixtures("without_plugins")

@@ -113,7 +113,7 @@ def settled_plan(sweep: Sweep, planner: AnyPlanner, outcomes: dict[str, Outcome]
         planner: the planner of the sweep.
         outcomes: outcomes by id, to which those of new runs in the plan are added.
     """
-    return plan_of_known(planner, outcomes, lambda run: _known(sweep, run) or sweep.outcome(run.id))
+    return plan_of_known(planner, outcomes, lambda run: known_by_line(sweep, run) or sweep.outcome(run.id))
 
 
 def plan_of_known(
@@ -134,7 +134,7 @@ def plan_of_known(
         outcomes |= {run.id: look(run) for run in new}
 
 
-def _known(sweep: Sweep, run: PlannedRun) -> Outcome | None:
+def known_by_line(sweep: Sweep, run: PlannedRun) -> Outcome | None:
     """The outcome that a run's line records; None if the run has no line."""
     return sweep.lines.outcome(run.key, run.config, run.steps) if sweep.lines is not None else None
 

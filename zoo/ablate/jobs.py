@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-from zoo.ablate.execute import planner_of, settled_plan
-from zoo.ablate.outcome import write_record
+from zoo.ablate.execute import known_by_line, plan_of_known, planner_of
+from zoo.ablate.outcome import Outcome, write_record
+from zoo.ablate.plan import PlannedRun
 from zoo.ablate.sweep import Sweep
 from zoo.config.plugins import options
 from zoo.run.config import dump_config
@@ -31,18 +32,10 @@ def write_jobs(sweep: Sweep) -> list[str]:
         raise ConfigError(
             f"sweep: --jobs cannot measure {sweep.measure.name}; expected a metric of the validation"
         )
-    planner = planner_of(sweep)
-    outcomes = {run: sweep.outcome(run) for run in planner.ids}
-    for config in planner.configs:
-        job = Job.of(config)
-        last = job.folder.checkpoint() if job.folder.exists else None
-        if last is None or last.step < job.train.steps or last.owes_evaluation:
-            continue
-        if not outcomes[config.name].ended:
-            write_record(job.folder.path)  # `zoo train` has finished it
-            outcomes[config.name] = sweep.outcome(config.name)
+    outcomes: dict[str, Outcome] = {}
+    plan = plan_of_known(planner_of(sweep), outcomes, lambda run: _outcome(sweep, run))
     commands = []
-    for run in settled_plan(sweep, planner, outcomes).runs:
+    for run in plan.runs:
         if run.is_done(outcomes[run.id]):
             continue
         if run.until < run.steps:
@@ -51,3 +44,14 @@ def write_jobs(sweep: Sweep) -> list[str]:
         write_text(path, dump_config(run.config))
         commands.append(f"zoo train {shlex.quote(str(path))} --resume auto{options(run.config.plugins)}")
     return commands
+
+
+def _outcome(sweep: Sweep, run: PlannedRun) -> Outcome:
+    """The state of a run, which gets its record here if `zoo train` has finished it."""
+    outcome = known_by_line(sweep, run) or sweep.outcome(run.id)
+    folder = Job.of(run.config).folder
+    last = folder.checkpoint() if folder.exists and not outcome.ended else None
+    if last is None or last.step < run.steps or last.owes_evaluation:
+        return outcome
+    write_record(folder.path)
+    return sweep.outcome(run.id)
