@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from zoo import build_model, load_model, save_model, split
 from zoo.data.classification.class_names import read_labels
+from zoo.data.classification.encoding import TextPairEncoder
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.hub.classifier import label_names
 from zoo.hub.export import export, export_model
@@ -126,6 +127,22 @@ def test_a_classifier_of_zoo(tmp_path: Path) -> None:
         "LlamaForSequenceClassification: model.pool: 'mean'; expected 'last'",
         "LlamaForSequenceClassification: model.bias: true; expected false",
     ]
+
+
+def test_a_pair_classifier_of_zoo(tmp_path: Path) -> None:
+    """Whose tokenizer gives transformers the segments of a pair without being asked."""
+    position = {"type": "absolute", "length": 64}
+    trunk = {"type": "bert", "vocab_size": 256, "d_model": 32, "n_layers": 1, "n_heads": 2}
+    ours = random_(model(trunk=trunk | {"position": position}, pool="first", pooler=True))
+    texts = TextPairEncoder(ByteTokenizer(), 64, segments=2)
+    assert export_model(ours, tmp_path / "out", tokenizer=ByteTokenizer(), texts=texts).tokenizer
+    theirs: Any = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    read = tokenizer("good film", "bad film", return_tensors="pt")
+    assert read["token_type_ids"].tolist() == [[0] * 11 + [1] * 9]
+    with torch.no_grad():
+        expected = ours.eval()(*texts.collate([texts.encode("good film", "bad film")]))
+        torch.testing.assert_close(theirs.eval()(**read).logits, expected, atol=1e-5, rtol=1e-5)
 
 
 T5_TRUNK: dict[str, Any] = {"type": "t5", "vocab_size": 61, "d_model": 32, "n_layers": 1, "n_heads": 4}

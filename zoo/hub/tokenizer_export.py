@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +18,14 @@ from zoo.data.tokenizers.huggingface import (
     HuggingFaceTokenizer,
 )
 from zoo.hub.pretrained import from_pretrained
-from zoo.hub.tokenizer_json import frame, samples, special_token, use_generic_class, write_tokenizer
+from zoo.hub.tokenizer_json import (
+    frame,
+    name_segments,
+    samples,
+    special_token,
+    use_generic_class,
+    write_tokenizer,
+)
 from zoo.utils.atomic import remove
 
 EXAMPLES = (("a", None), ("a", "b"))
@@ -90,6 +97,8 @@ def _add_special_tokens(folder: Path, names: Sequence[str], first: int, end: int
 
 def _write_frame(folder: Path, texts: TextPairEncoder) -> None:
     """Have transformers add the special tokens that a classifier was trained with, unless it does already."""
+    if texts.segments > 1:
+        name_segments(folder)
     tokenizer, framed = texts.tokenizer, None
     if isinstance(tokenizer, HuggingFaceTokenizer):
         framed = FramedTextEncoder(tokenizer, texts.context, texts.segments)
@@ -116,10 +125,18 @@ def _encodes_the_same(
         special_ids = reopened.convert_tokens_to_ids(list(special))
         encoded = [reopened.encode(text, add_special_tokens=False) for text in texts]
         framed = classified is None or all(
-            reopened(*example)["input_ids"] == list(classified.encode(*example).tokens)
-            for example in EXAMPLES
+            _reads_the_same(reopened(*example), classified, example) for example in EXAMPLES
         )
     except Exception:  # a tokenizer class that does not fit the file can raise any error
         return False
     same = encoded == [tokenizer.encode(text) for text in texts]
     return same and framed and special_ids == list(range(first, first + len(special)))
+
+
+def _reads_the_same(
+    given: Mapping[str, list[int]], classified: TextPairEncoder, example: tuple[str, str | None]
+) -> bool:
+    """Whether transformers gives a model the tokens and segments of an example; zeros may be left out."""
+    tokens, segments, mask = classified.collate([classified.encode(*example)])
+    ids, kinds = given["input_ids"], given.get("token_type_ids")
+    return ids == tokens[mask].tolist() and (kinds or [0] * len(ids)) == segments[mask].tolist()

@@ -96,8 +96,17 @@ def frame(texts: TextPairEncoder) -> JsonObject:
 
 def use_generic_class(folder: Path) -> None:
     """Have transformers read the tokenizer.json as it is, not with a class for one family of models."""
+    _change_settings(folder, {"tokenizer_class": READER})
+
+
+def name_segments(folder: Path) -> None:
+    """Have every class of transformers return the segments of a text's tokens; the generic one would not."""
+    _change_settings(folder, {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]})
+
+
+def _change_settings(folder: Path, changes: JsonObject) -> None:
     file = folder / SETTINGS_FILE
-    settings = json.loads(file.read_text("utf-8")) | {"tokenizer_class": READER}
+    settings = json.loads(file.read_text("utf-8")) | changes
     file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
