@@ -8,7 +8,7 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from zoo.config.registry import MODELS
-from zoo.hub.family import Family, SequenceHead
+from zoo.hub.family import Family, SequenceHead, in_terms_of
 from zoo.hub.fields import ConfigField, RefusedError, ValueMap, one_of
 from zoo.hub.rules import Rule, linear, rule
 from zoo.models import ModelConfig
@@ -20,6 +20,8 @@ SUFFIX = "ForSequenceClassification"
 DROPOUT = "classifier_dropout"
 DECODER_START = "decoder_start_token_id"
 END = "eos_token_id"
+MOST_CLASSES = 100_000
+"""The largest plausible number of classes without names; a larger one is an error."""
 
 LAST_TOKEN = SequenceHead("last", (rule("head.linear.weight", "score.weight"),))
 """The head of transformers' decoders: W h of the last token that is not padding."""
@@ -136,8 +138,13 @@ def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> M
         classifier: ModelConfig = MODELS["classifier"](trunk=trunk, **fields, **_parts(head))
     except ValidationError as error:
         names = {"dropout": DROPOUT, "decoder_start_id": DECODER_START}
-        problems = [(names.get(str(e["loc"][0]), str(e["loc"][0])), e) for e in error.errors()]
-        lines = [f"{name}: {one_of([e['input']])}; expected otherwise: {e['msg']}" for name, e in problems]
+        lines = []
+        for e in error.errors():
+            if not e["loc"]:  # about several fields; those of the trunk are beside the head's in config.json
+                lines.append(in_terms_of(names, e["msg"].replace("trunk.", "")))
+                continue
+            name = names.get(str(e["loc"][0]), str(e["loc"][0]))
+            lines.append(f"{name}: {one_of([e['input']])}; expected otherwise: {e['msg']}")
         raise CheckpointError("\n".join(lines)) from error
     return classifier
 
@@ -192,12 +199,18 @@ def label_names(config: JsonObject) -> list[str]:
     """The names of the classes in a config.json, in the order of their indices; without them LABEL_0, ...
 
     Raises:
-        CheckpointError: ``id2label`` is no object with the keys 0, 1, ..., or two classes have one name.
+        CheckpointError: ``id2label`` is no object with the keys 0, 1, ..., or two classes have one name, or
+            ``num_labels`` in its place is no plausible number of classes.
     """
     given = config.get("id2label")
     if given is None:
-        count = config.get("num_labels", 2)
-        return numbered_labels(count if isinstance(count, int) else 2)
+        count = config.get("num_labels")
+        count = 2 if count is None else count
+        if not isinstance(count, int) or isinstance(count, bool) or not 2 <= count <= MOST_CLASSES:
+            raise CheckpointError(
+                f"num_labels: {one_of([count])}; expected a number of classes from 2 to {MOST_CLASSES}"
+            )
+        return numbered_labels(count)
     indices = [str(i) for i in range(len(given))] if isinstance(given, dict) else []
     if not isinstance(given, dict) or sorted(given) != sorted(indices) or len(indices) < 2:
         raise CheckpointError(f"id2label: {str(given)[:60]}; expected names for the indices 0, 1, ...")

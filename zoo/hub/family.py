@@ -245,8 +245,7 @@ class Family:
         messages = []
         for e in error.errors():
             if not e["loc"]:
-                message = e["msg"].removeprefix("Value error, ")
-                messages.append(re.sub(r"\w+", lambda word: names.get(word[0], word[0]), message))
+                messages.append(in_terms_of(names, e["msg"]))
                 continue
             parts = [str(part) for part in e["loc"]]
             ends = [i for i in range(1, len(parts) + 1) if ".".join(parts[:i]) in names]
@@ -256,6 +255,17 @@ class Family:
                 place = ".".join((name, *parts[end:]))
                 messages.append(f"{place}: {e['input']!r}; {e['msg']}")
         return messages
+
+
+def in_terms_of(names: Mapping[str, str], message: str) -> str:
+    """An error about several fields of zoo's configuration, by their names in config.json.
+
+    Args:
+        names: names in config.json by the names in zoo.
+        message: pydantic's message.
+    """
+    message = message.removeprefix("Value error, ")
+    return re.sub(r"\w+", lambda word: names.get(word[0], word[0]), message)
 
 
 def _expected(model: type[Config], names: Collection[str]) -> list[str]:
