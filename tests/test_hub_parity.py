@@ -37,6 +37,31 @@ def test_the_same_logits(tmp_path: Path, name: str) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
+def changed(name: str, folder: Path, **changes: Any) -> Any:
+    """A model of `MODELS` as transformers opens it after other values are written in its config.json."""
+    model = saved(name, folder)
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    return type(model).from_pretrained(folder).eval()
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 16}
+YARN |= {"beta_slow": 0.5}
+CHANGED: list[tuple[str, dict[str, Any]]] = [
+    ("llama-yarn", {"rope_parameters": YARN | {"truncate": None}}),  # false, unlike a missing one
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), CHANGED, ids=str)
+@torch.no_grad()
+def test_the_same_logits_of_files_with_other_settings(
+    tmp_path: Path, name: str, changes: dict[str, Any]
+) -> None:
+    theirs = changed(name, tmp_path, **changes)
+    found = load_folder(tmp_path)[0](tokens())
+    torch.testing.assert_close(found, theirs(tokens()).logits, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_same_tensors_back(tmp_path: Path, name: str) -> None:
     """One set of rules: what was read is written again bit for bit, and the config says the same."""

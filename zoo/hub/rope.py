@@ -20,11 +20,13 @@ class ScalingType:
         required: fields that the type must have, name in config.json to name in zoo.
         optional: fields that the type may have, in the same form.
         read: a function that converts fields of config.json that zoo expresses by others.
+        nulls: what null means in fields where it is not the default.
     """
 
     required: Mapping[str, str]
     optional: Mapping[str, str] = field(default_factory=dict)
     read: Callable[[JsonObject], JsonObject] = dict
+    nulls: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def fields(self) -> dict[str, str]:
@@ -68,6 +70,7 @@ KINDS = {
             "truncate": "whole_pairs",
         },
         _yarn,
+        {"truncate": False},
     ),
     "longrope": ScalingType(
         {"short_factor": "short", "long_factor": "long", ORIGINAL: "context", "factor": "factor"},
@@ -135,7 +138,8 @@ class RopeScaling(Codec):
         if not isinstance(name, str) or name not in self.kinds:
             raise RefusedError(f"null or a rope_type among {', '.join(self.kinds)}")
         kind = KINDS[name]
-        fields = {key: v for key, v in value.items() if key != "rope_type" and v is not None}
+        given = {key: kind.nulls.get(key) if v is None else v for key, v in value.items()}
+        fields = {key: v for key, v in given.items() if key != "rope_type" and v is not None}
         if kind.required.keys() <= fields.keys():
             fields = kind.read(fields)
         if not kind.required.keys() <= fields.keys() or not fields.keys() <= kind.fields.keys():
