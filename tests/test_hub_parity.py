@@ -38,10 +38,11 @@ def test_the_same_logits(tmp_path: Path, name: str) -> None:
 
 
 def changed(name: str, folder: Path, **changes: Any) -> Any:
-    """A model of `MODELS` as transformers opens it after other values are written in its config.json."""
+    """A model of `MODELS` as transformers opens it with other values in config.json; ... leaves one out."""
     model = saved(name, folder)
     file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    fields = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps({key: value for key, value in fields.items() if value is not ...}))
     return type(model).from_pretrained(folder).eval()
 
 
@@ -49,6 +50,8 @@ YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_p
 YARN |= {"beta_slow": 0.5}
 CHANGED: list[tuple[str, dict[str, Any]]] = [
     ("llama-yarn", {"rope_parameters": YARN | {"truncate": None}}),  # false, unlike a missing one
+    ("phi3-longrope", {"original_max_position_embeddings": 20}),  # beside the 36 of longrope's own fields
+    ("phi3-longrope", {"original_max_position_embeddings": ...}),  # 4096
 ]
 
 

@@ -26,10 +26,15 @@ FUSED = (
 FUSED_NAMES = {name for fused in FUSED for name in fused.zoo_names}
 
 
+CONTEXT = 4096
+"""transformers' default of ``original_max_position_embeddings``."""
+
+
 def _read(config: JsonObject) -> JsonObject:
     """Read RoPE's fields, also with ``partial_rotary_factor`` at the top level, as before transformers 5.
 
-    As in transformers, the types ``su`` and ``yarn`` of old files mean longrope.
+    As in transformers, the types ``su`` and ``yarn`` of old files mean longrope, and the original context is
+    the one at the top level, also where the fields of longrope name another.
     """
     config = dict(config)
     rope = config.get("rope_parameters")
@@ -39,7 +44,9 @@ def _read(config: JsonObject) -> JsonObject:
     for key in ("rope_parameters", "rope_scaling"):
         scaling = config.get(key)
         if isinstance(scaling, dict) and scaling.get("rope_type", scaling.get("type")) in ("su", "yarn"):
-            config[key] = {**scaling, "rope_type": "longrope"}
+            scaling = config[key] = {**scaling, "rope_type": "longrope"}
+        if isinstance(scaling, dict) and scaling.get("rope_type", scaling.get("type")) == "longrope":
+            config[key] = {**scaling, ORIGINAL: config.get(ORIGINAL, CONTEXT)}
     return read_rope(config)
 
 
