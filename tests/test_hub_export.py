@@ -37,6 +37,7 @@ GEMMA: dict[str, Any] = {
     "init": "gpt2",
 }
 """Without windows."""
+LINEAR = {"type": "linear", "factor": 2}
 MODELS: dict[str, tuple[dict[str, Any], str]] = {
     "llama": ({"source": "gpt", "d_mlp": 48, "n_kv_heads": 2, "rope_base": 500.0}, "LlamaForCausalLM"),
     "wesar": ({"source": "gpt", "init": "he", "reparam": "wesar"}, "LlamaForCausalLM"),
@@ -44,9 +45,9 @@ MODELS: dict[str, tuple[dict[str, Any], str]] = {
         {"source": "gpt", "rope_scaling": {"type": "llama3", "factor": 8, "context": 16}},
         "LlamaForCausalLM",
     ),
-    "linear": ({"source": "gpt", "rope_scaling": {"type": "linear", "factor": 2}}, "LlamaForCausalLM"),
+    "linear": ({"source": "gpt", "rope_scaling": LINEAR}, "LlamaForCausalLM"),
     "gemma2": ({"source": "gpt", **GEMMA}, "Gemma2ForCausalLM"),
-    "gemma3": ({"source": "gpt", **GEMMA, "qk_norm": True}, "Gemma3ForCausalLM"),
+    "gemma3": ({"source": "gpt", **GEMMA, "qk_norm": True, "rope_scaling": LINEAR}, "Gemma3ForCausalLM"),
     "qwen2": ({"source": "gpt", "qkv_bias": True, "tied": True}, "Qwen2ForCausalLM"),
     "qwen3": ({"source": "gpt", "qk_norm": True, "d_head": 12}, "Qwen3ForCausalLM"),
     "gpt2": ({"source": "gpt2", "context": 32}, "GPT2LMHeadModel"),
@@ -210,6 +211,10 @@ def test_other_logits_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
+    (
+        {**GEMMA, "qk_norm": True, "attention": {"window": [5, None]}, "rope_scaling": LINEAR},
+        "Gemma3ForCausalLM: model.rope_window_base: null with rope_scaling; expected a number",
+    ),
     ({"mlp": "gelu"}, "LlamaForCausalLM: model.mlp: 'gelu'; expected 'swiglu'"),
     (
         {"init": "he", "tied": True},

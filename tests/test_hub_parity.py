@@ -48,10 +48,18 @@ def changed(name: str, folder: Path, **changes: Any) -> Any:
 
 YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 16}
 YARN |= {"beta_slow": 0.5}
+BOTH_ROPES = {
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 333.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+    },
+}
 CHANGED: list[tuple[str, dict[str, Any]]] = [
     ("llama-yarn", {"rope_parameters": YARN | {"truncate": None}}),  # false, unlike a missing one
     ("phi3-longrope", {"original_max_position_embeddings": 20}),  # beside the 36 of longrope's own fields
     ("phi3-longrope", {"original_max_position_embeddings": ...}),  # 4096
+    ("gemma3", BOTH_ROPES),  # merged
 ]
 
 

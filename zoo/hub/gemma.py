@@ -10,6 +10,7 @@ from zoo.hub.llama import LLAMA
 from zoo.hub.rope import RopeScaling, read_rope, write_rope
 from zoo.hub.rules import rule
 from zoo.hub.window import FULL, LAYER_TYPES, SLIDING, WINDOWS, read_windows, write_windows
+from zoo.utils.errors import CheckpointError
 from zoo.utils.untyped import JsonObject
 
 
@@ -49,13 +50,19 @@ LOCAL_ROPE = FixedField(f"rope_parameters.{SLIDING}", ({"rope_type": "default"},
 
 
 def _read(config: JsonObject, every: int) -> JsonObject:
-    """Read the windows of all layers but each `every`-th; in Gemma 3 they have their own base of RoPE."""
+    """Read the windows of all layers but each `every`-th; in Gemma 3 they have their own base of RoPE.
+
+    Fields of ``rope_scaling`` replace those in ``rope_parameters`` of layers without a window, one by one, as
+    in transformers.
+    """
     config = {"sliding_window": WINDOW, **config}
     rope = config.get("rope_parameters")
     if isinstance(rope, dict) and isinstance(local := rope.get(SLIDING), dict):
         config["rope_local_base_freq"] = local.get("rope_theta", config.get("rope_local_base_freq", 10000.0))
         config[LOCAL_ROPE.hub_name] = without(local, "rope_theta")
-        config["rope_parameters"] = rope.get(FULL) or {"rope_type": "default"}
+        config["rope_parameters"] = full = rope.get(FULL) or {"rope_type": "default"}
+        if isinstance(full, dict) and isinstance(older := config.get("rope_scaling"), dict):
+            config["rope_scaling"] = {**full, **older}
     config = read_rope(config)
     layers, every = config.get("num_hidden_layers", 26), config.get("sliding_window_pattern", every)
     if isinstance(layers, int) and isinstance(every, int) and every > 0:
@@ -76,8 +83,16 @@ def _write(config: JsonObject) -> JsonObject:
 
 
 def _write_gemma3(config: JsonObject) -> JsonObject:
-    """Write RoPE's fields for each type of layer, and in the older form."""
+    """Write RoPE's fields for each type of layer, and in the older form.
+
+    Raises:
+        CheckpointError: RoPE is scaled in layers with a window as well.
+    """
     config = _write(config)
+    if config["rope_scaling"] and config["rope_local_base_freq"] is None and SLIDING in config["layer_types"]:
+        raise CheckpointError(
+            "Gemma3ForCausalLM: model.rope_window_base: null with rope_scaling; expected a number"
+        )
     local = config["rope_local_base_freq"] or config["rope_theta"]
     of_types = {FULL: config["rope_parameters"], SLIDING: {"rope_type": "default", "rope_theta": local}}
     return config | {"rope_local_base_freq": local, "rope_parameters": of_types}

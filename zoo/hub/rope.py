@@ -83,8 +83,8 @@ KINDS = {
 def read_rope(config: JsonObject) -> JsonObject:
     """Convert ``rope_parameters`` to the older ``rope_theta`` and ``rope_scaling`` with a ``rope_type``.
 
-    If both forms are present, the older one is used, as in transformers. Settings of yarn and longrope that
-    follow from the lengths in config.json are added to their fields.
+    If both forms are present, the older one is used, as in transformers (those of Gemma 3 are merged before).
+    Settings of yarn and longrope that follow from the lengths in config.json are added to their fields.
     """
     config = dict(config)
     newer, older = config.pop("rope_parameters", None), config.pop("rope_scaling", None)
