@@ -15,6 +15,8 @@ Proto: TypeAlias = Any
 
 BLANK = "\u2581"
 """Sentencepiece's character for a blank."""
+OUTER_BLANKS = rf"\A +|[ {BLANK}]+\z"
+"""What sentencepiece removes at both ends of a text; unlike ``Strip``, it keeps line ends and tabs there."""
 
 
 def parse_model(content: bytes) -> Proto:
@@ -88,7 +90,7 @@ def _normalizers(spec: Proto) -> list[JsonObject]:
         table = base64.b64encode(spec.precompiled_charsmap).decode("ascii")
         steps.append({"type": "Precompiled", "precompiled_charsmap": table})
     if spec.remove_extra_whitespaces:
-        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
+        steps.append({"type": "Replace", "pattern": {"Regex": OUTER_BLANKS}, "content": ""})
         steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
     if spec.add_dummy_prefix:
         steps.append({"type": "Prepend", "prepend": BLANK})

@@ -20,6 +20,8 @@ START, STOP = "<start>", "<end>"
 """Names in a post-processor of the special tokens around texts."""
 SAMPLE = "def f(x):\n\treturn  x + 1234  # caf\u00e9, \u4e2d\u6587, \U0001f600\n\n  The end. "
 """Text for comparing two tokenizers: indentation, digits, and characters of 1 to 4 bytes."""
+EDGES = "\n\tx\n"
+"""Another one: white space other than blanks at both ends."""
 WHITE_SPACE = (
     r"[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
 )
@@ -112,7 +114,7 @@ def _change_settings(folder: Path, changes: JsonObject) -> None:
 
 def samples(tokenizer: Tokenizer) -> list[str]:
     """Texts for comparing two tokenizers: characters of all kinds, and the first tokens of the vocabulary."""
-    return [SAMPLE, tokenizer.decode(range(min(tokenizer.vocab_size, 1000)))]
+    return [SAMPLE, EDGES, tokenizer.decode(range(min(tokenizer.vocab_size, 1000)))]
 
 
 def _bytes(tokenizer: ByteTokenizer) -> JsonObject:
