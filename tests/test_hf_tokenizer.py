@@ -16,7 +16,7 @@ from tokenizers import decoders
 
 from zoo.data.tokenizers.base import check_vocabulary, load_tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
-from zoo.data.tokenizers.huggingface import HuggingFaceConfig, HuggingFaceTokenizer
+from zoo.data.tokenizers.huggingface import WITH_SEGMENTS, HuggingFaceConfig, HuggingFaceTokenizer
 from zoo.data.tokenizers.parts import decodes_in_parts
 from zoo.data.tokenizers.saved import SavedConfig, find_tokenizer
 from zoo.data.tokenizers.sentencepiece import SentencePieceConfig
@@ -174,6 +174,91 @@ def test_truncation_and_padding_in_the_file_are_off(tmp_path: Path) -> None:
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     ours = HuggingFaceConfig(path=tmp_path, eos="<|endoftext|>").build(unread)
     assert ours.encode(TEXT[0]) == opened("byte-level", tmp_path / "plain").encode(TEXT[0])
+
+
+def with_settings(folder: Path, **settings: Any) -> Path:
+    """A tokenizer with other values in its tokenizer_config.json, which frames texts and pairs."""
+    saved("byte-level", folder)
+    file, content = folder / "tokenizer_config.json", folder / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    tokenizer = tokenizers.Tokenizer.from_file(str(content))
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A <|im_end|>", pair="$A <|im_end|> $B:1 <|im_end|>:1", special_tokens=[("<|im_end|>", 2)]
+    )
+    tokenizer.save(str(content))
+    return folder
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_texts_are_cut_on_the_side_that_is_named(tmp_path: Path, side: str) -> None:
+    ours = find_tokenizer(with_settings(tmp_path, truncation_side=side))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert isinstance(ours, HuggingFaceTokenizer)
+    for pair in (None, "a lazy dog"):
+        expected = theirs(TEXT[0], pair, truncation=True, max_length=7)["input_ids"]
+        ids, _, cut = ours.encode_framed(TEXT[0], pair, 7)
+        assert (ids, cut) == (expected, True)
+
+
+@pytest.mark.parametrize("names", [None, ["input_ids"], ["input_ids", "token_type_ids", "attention_mask"]])
+def test_segments_are_those_that_transformers_returns(tmp_path: Path, names: list[str] | None) -> None:
+    settings = {} if names is None else {"model_input_names": names}
+    ours = find_tokenizer(with_settings(tmp_path, **settings))
+    given = transformers.AutoTokenizer.from_pretrained(tmp_path)("good film", "bad film")
+    assert isinstance(ours, HuggingFaceTokenizer)
+    ids, segments, _ = ours.encode_framed("good film", "bad film", None)
+    assert ids == given["input_ids"]
+    assert segments == given.get("token_type_ids", [0] * len(ids))
+
+
+def test_classes_that_return_segments(tmp_path: Path) -> None:
+    """Those of BERT, and so does a tokenizer that leaves its class to the model, also if a run keeps it."""
+    for name in WITH_SEGMENTS:
+        assert "token_type_ids" in getattr(transformers, name).model_input_names
+    folder = with_settings(tmp_path)
+    file = folder / "tokenizer_config.json"
+    file.write_text('{"eos_token": "<|endoftext|>"}')
+    (tmp_path / "kept").mkdir()
+    find_tokenizer(folder).save(tmp_path / "kept")
+    for path in (folder, tmp_path / "kept"):
+        ours = find_tokenizer(path)
+        assert isinstance(ours, HuggingFaceTokenizer)
+        assert set(ours.encode_framed("a", "b", None)[1]) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"truncation_side": "top"}, "truncation_side: 'top'; expected 'right' or 'left'"),
+        (
+            {"add_prefix_space": True, "tokenizer_class": "GPT2Tokenizer"},
+            "add_prefix_space: true; expected false, as in the tokenizer.json: the tokens of a GPT2Tokenizer",
+        ),
+        (
+            {"add_prefix_space": True, "tokenizer_class": "RobertaTokenizerFast"},
+            "of a RobertaTokenizer would",
+        ),
+    ],
+    ids=str,
+)
+def test_settings_that_contradict_the_file(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=f"tokenizer_config.json: .*{message}"):
+        find_tokenizer(with_settings(tmp_path, **settings))
+
+
+def test_settings_that_transformers_ignores(tmp_path: Path) -> None:
+    """The generic class takes the blank in front of texts from the tokenizer.json."""
+    ours = find_tokenizer(with_settings(tmp_path, add_prefix_space=True))
+    assert ours.encode("fox") == transformers.AutoTokenizer.from_pretrained(tmp_path).encode(
+        "fox", add_special_tokens=False
+    )
+
+
+def test_special_tokens_that_templates_could_not_spell_out(tmp_path: Path) -> None:
+    ours = find_tokenizer(with_settings(tmp_path, split_special_tokens=True))
+    assert ours.encode("fox") == find_tokenizer(saved("byte-level", tmp_path / "plain")).encode("fox")
+    with pytest.raises(DataError, match="split_special_tokens: true; expected false, because templates"):
+        ours.encode_with_special_tokens("fox<|im_end|>")
 
 
 ENDS: list[tuple[dict[str, Any], dict[str, Any], int]] = [

@@ -11,12 +11,14 @@ import torch
 import transformers
 from command_line import zoo
 from hub_models import GPT2, SIZES, random_
+from hub_tokenizers import saved as tokenizer_saved
 from safetensors.torch import load_file
 
 from zoo import build_model, load_model, save_model, split
 from zoo.data.classification.class_names import read_labels
 from zoo.data.classification.encoding import TextPairEncoder
 from zoo.data.tokenizers.byte import ByteTokenizer
+from zoo.data.tokenizers.saved import find_tokenizer
 from zoo.hub.classifier import label_names
 from zoo.hub.export import export, export_model
 from zoo.models import Model
@@ -143,6 +145,19 @@ def test_a_pair_classifier_of_zoo(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = ours.eval()(*texts.collate([texts.encode("good film", "bad film")]))
         torch.testing.assert_close(theirs.eval()(**read).logits, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_tokenizer_of_a_classifier_cuts_texts_as_in_training(tmp_path: Path) -> None:
+    """On the right, also if the settings that it came with say otherwise."""
+    file = tokenizer_saved("byte-level", tmp_path / "hub") / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"truncation_side": "left"}))
+    tokenizer = find_tokenizer(tmp_path / "hub")
+    trunk = {"type": "gpt", "vocab_size": 320, "d_model": 32, "n_layers": 1, "n_heads": 4}
+    ours, texts = model(trunk=trunk, pool="last", bias=False), TextPairEncoder(tokenizer, 6)
+    assert export_model(ours, tmp_path / "out", tokenizer=tokenizer, texts=texts).tokenizer
+    theirs: Any = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    long = "the quick brown fox jumps over 13 lazy dogs"
+    assert tuple(theirs(long, truncation=True, max_length=6)["input_ids"]) == texts.encode(long).tokens
 
 
 T5_TRUNK: dict[str, Any] = {"type": "t5", "vocab_size": 61, "d_model": 32, "n_layers": 1, "n_heads": 4}

@@ -19,8 +19,8 @@ from zoo.data.tokenizers.huggingface import (
 )
 from zoo.hub.pretrained import from_pretrained
 from zoo.hub.tokenizer_json import (
+    describe_inputs,
     frame,
-    name_segments,
     samples,
     special_token,
     use_generic_class,
@@ -97,8 +97,7 @@ def _add_special_tokens(folder: Path, names: Sequence[str], first: int, end: int
 
 def _write_frame(folder: Path, texts: TextPairEncoder) -> None:
     """Have transformers add the special tokens that a classifier was trained with, unless it does already."""
-    if texts.segments > 1:
-        name_segments(folder)
+    describe_inputs(folder, texts.segments)
     tokenizer, framed = texts.tokenizer, None
     if isinstance(tokenizer, HuggingFaceTokenizer):
         framed = FramedTextEncoder(tokenizer, texts.context, texts.segments)

@@ -8,7 +8,13 @@ from pathlib import Path
 from zoo.data.classification.encoding import TextPairEncoder
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
-from zoo.data.tokenizers.huggingface import READER, SETTINGS_FILE, TOKENIZER_FILE, HuggingFaceTokenizer
+from zoo.data.tokenizers.huggingface import (
+    READER,
+    SEGMENTS,
+    SETTINGS_FILE,
+    TOKENIZER_FILE,
+    HuggingFaceTokenizer,
+)
 from zoo.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.data.tokenizers.word import EOS, UNKNOWN, WordTokenizer
 from zoo.hub.sentencepiece_json import bpe, inexpressible, parse_model, to_json
@@ -41,6 +47,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         tokenizer.save(folder)
+        _change_settings(folder, {}, {"tokenizer_class": READER})
         return None
     if isinstance(tokenizer, ByteTokenizer):
         end, content = END, _bytes(tokenizer)
@@ -101,14 +108,16 @@ def use_generic_class(folder: Path) -> None:
     _change_settings(folder, {"tokenizer_class": READER})
 
 
-def name_segments(folder: Path) -> None:
-    """Have every class of transformers return the segments of a text's tokens; the generic one would not."""
-    _change_settings(folder, {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]})
+def describe_inputs(folder: Path, segments: int) -> None:
+    """Have every class of transformers cut texts as zoo's encoder, and return segments if there are some."""
+    names = {"model_input_names": ["input_ids", SEGMENTS, "attention_mask"]} if segments > 1 else {}
+    _change_settings(folder, {"truncation_side": "right", **names})
 
 
-def _change_settings(folder: Path, changes: JsonObject) -> None:
+def _change_settings(folder: Path, changes: JsonObject, defaults: JsonObject | None = None) -> None:
+    """Change tokenizer_config.json, where `defaults` count for what it lacks."""
     file = folder / SETTINGS_FILE
-    settings = json.loads(file.read_text("utf-8")) | changes
+    settings = (defaults or {}) | json.loads(file.read_text("utf-8")) | changes
     file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

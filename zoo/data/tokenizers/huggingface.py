@@ -43,6 +43,15 @@ LONGEST = 2**31
 """Limit of plausible lengths; files whose authors set none have about 10^30."""
 READER = "PreTrainedTokenizerFast"
 """The class of transformers that can open any tokenizer.json."""
+SEGMENTS = "token_type_ids"
+"""transformers' name of the segments, in ``model_input_names``."""
+WITH_SEGMENTS = frozenset({"BertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "ConvBertTokenizer"})
+"""The classes of transformers that return segments without ``model_input_names``."""
+OWN_PREFIX = frozenset(
+    {"GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer"}
+)
+"""The classes whose ``add_prefix_space`` counts in transformers, and not the one of the tokenizer.json."""
+SIDES = ("right", "left")
 
 
 def _library() -> ModuleType:
@@ -86,7 +95,8 @@ class HuggingFaceTokenizer(Tokenizer):
         special_tokens: texts of the special tokens, in the order of their ids.
 
     Raises:
-        DataError: The content is not a tokenizer.json, or `eos` is not one of its tokens.
+        DataError: The content is not a tokenizer.json, `eos` is not one of its tokens, or a setting of the
+            tokenizer_config.json contradicts the tokenizer.json or cannot be followed.
     """
 
     type = "huggingface"
@@ -114,7 +124,8 @@ class HuggingFaceTokenizer(Tokenizer):
         self._content = content
         self.vocab_size = 1 + max(vocabulary.values(), default=-1)
         self.eos_id = self._id(eos, "the end of a document", place)
-        self._settings = {"tokenizer_class": READER, **settings}
+        self._settings = dict(settings)
+        self._check_settings()
         added = self._tokenizer.get_added_tokens_decoder()
         self._special_ids = {i for i, token in added.items() if token.special}
         self.special_tokens = [added[i].content for i in sorted(self._special_ids)]
@@ -122,6 +133,45 @@ class HuggingFaceTokenizer(Tokenizer):
             self._settings["eos_token"] = end
         self._beside = beside
         self.hash = sha256(content + f"\neos {self.eos_id}".encode())
+
+    def _check_settings(self) -> None:
+        """Refuse settings by which transformers would read other tokens than the tokenizer.json describes."""
+        place = f"{self._place}: {SETTINGS_FILE}"
+        if (side := self._settings.get("truncation_side", "right")) not in SIDES:
+            raise DataError(f"{place}: truncation_side: {side!r}; expected 'right' or 'left'")
+        prefix, inner = self._settings.get("add_prefix_space"), self._adds_prefix
+        if self._class in OWN_PREFIX and None not in (prefix, inner) and bool(prefix) != inner:
+            raise DataError(
+                f"{place}: add_prefix_space: {json.dumps(prefix)}; expected {json.dumps(inner)}, as in the "
+                f"{TOKENIZER_FILE}: the tokens of a {self._class} would be others than those described there"
+            )
+
+    @property
+    def _class(self) -> str | None:
+        """The name of transformers' class for the files, without "Fast"; None: they leave it to the model."""
+        named = self._settings.get("tokenizer_class")
+        return named.removesuffix("Fast") if isinstance(named, str) else None
+
+    @property
+    def _adds_prefix(self) -> bool | None:
+        """Whether the file's byte-level pre-tokenizer puts a blank in front of texts; None: it has none."""
+        if (splitter := self._tokenizer.pre_tokenizer) is None:
+            return None
+        described = json.loads(splitter.__getstate__())
+        parts = described.get("pretokenizers", [described])
+        return next((bool(p["add_prefix_space"]) for p in parts if p["type"] == "ByteLevel"), None)
+
+    @property
+    def gives_segments(self) -> bool:
+        """Whether transformers gives a model the segments of a pair.
+
+        A tokenizer without a named class is read with the one of the model, which returns segments for BERT,
+        the one family of models that has them.
+        """
+        names = self._settings.get("model_input_names")
+        if isinstance(names, list):
+            return SEGMENTS in names
+        return self._class is None or self._class in WITH_SEGMENTS
 
     def _id(self, token: str | int, purpose: str, place: str | Path) -> int:
         """The id of a token that is given by its text or its id."""
@@ -202,7 +252,16 @@ class HuggingFaceTokenizer(Tokenizer):
         return self.encode_with_offsets(text)[0]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Like `encode_with_special_tokens`, with the positions [start, end) of each token's characters."""
+        """Like `encode_with_special_tokens`, with the positions [start, end) of each token's characters.
+
+        Raises:
+            DataError: The settings say that special tokens in a text are text, ``split_special_tokens``.
+        """
+        if self._settings.get("split_special_tokens"):
+            raise DataError(
+                f"{self._place}: {SETTINGS_FILE}: split_special_tokens: true; expected false, because "
+                "templates mark the parts of a text by special tokens"
+            )
         encoding = self._encoding(text, special=True)
         return encoding.ids, encoding.offsets
 
@@ -217,17 +276,19 @@ class HuggingFaceTokenizer(Tokenizer):
             max_length: number of tokens at which the longer text is truncated; None: neither is truncated.
 
         Returns:
-            The ids, the segment of each, and whether a text was truncated.
+            The ids, the segment of each (0 if transformers returns none), and whether a text was truncated.
         """
+        side = self._settings.get("truncation_side", "right")
         self._tokenizer.encode_special_tokens = True
         with _survived(f"{self._place}: cannot encode a text"):
             if max_length is not None:
-                self._tokenizer.enable_truncation(max_length)
+                self._tokenizer.enable_truncation(max_length, direction=side)
             try:
                 encoding = self._tokenizer.encode(text, pair)
             finally:
                 self._tokenizer.no_truncation()
-        return encoding.ids, encoding.type_ids, bool(encoding.overflowing)
+        segments = encoding.type_ids if self.gives_segments else [0] * len(encoding.ids)
+        return encoding.ids, segments, bool(encoding.overflowing)
 
     def _encoding(self, text: str, special: bool) -> Any:  # Any: the class of an optional package
         self._tokenizer.encode_special_tokens = not special
