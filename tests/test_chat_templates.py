@@ -172,6 +172,39 @@ def test_answers_that_end_nowhere_are_told(
     assert ("does not learn to stop there" in caplog.text) is not ends
 
 
+REASONING = (
+    "{% for m in messages %}{% if m.role == 'user' %}{{ '<|im_start|>' + m.content }}{% else %}"
+    "{{ '<|im_start|>' + m.content.split('</think>')[-1] + '<|endoftext|>' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|><think>\\n' }}{% endif %}"
+)
+"""As that of DeepSeek-R1: the prompt begins a reasoning, which conversations leave out."""
+
+
+@pytest.mark.parametrize(
+    ("source", "end"),
+    [
+        (REASONING, "<|endoftext|>"),
+        (REASONING.replace("<|endoftext|>", "."), "<|im_end|>"),
+        ("<|im_start|>{% if add_generation_prompt %}The answer{% endif %}<|endoftext|>", "<|im_end|>"),
+    ],
+)
+def test_where_answers_end_although_it_cannot_be_told_what_is_learned(
+    tmp_path: Path, source: str, end: str
+) -> None:
+    """At the special token behind an answer; otherwise, or without an answer, where documents end."""
+    tokenizer, template = reader(folder(tmp_path, "chatml")), JinjaTemplate(source=source)
+    with pytest.raises(DataError, match="which tokens of message 2 are learned cannot be told"):
+        template.encode(messages(TALK), tokenizer)
+    theirs: Any = AutoTokenizer.from_pretrained(tmp_path)
+    assert template.end_id(tokenizer) == theirs.convert_tokens_to_ids(end)
+
+
+def test_the_end_of_answers_of_a_template_with_a_mistake(tmp_path: Path) -> None:
+    tokenizer = reader(folder(tmp_path, "chatml"))
+    with pytest.raises(DataError, match="the chat template has a mistake: TemplateSyntaxError"):
+        JinjaTemplate(source="{% if %}").end_id(tokenizer)
+
+
 HOSTILE = {
     "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "more than 2 seconds",
     "{{ 10 ** 1000000000 }}": "more than 2 seconds",

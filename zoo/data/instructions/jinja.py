@@ -9,13 +9,15 @@ from pydantic import Field
 
 from zoo.config.registry import TEMPLATES
 from zoo.data.instructions.files import Message
-from zoo.data.instructions.rendering import Rendered, chat_renderer
+from zoo.data.instructions.rendering import ChatTemplateError, Rendered, chat_renderer
 from zoo.data.instructions.template import EncodedConversation, Template
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
 from zoo.utils.errors import DataError
 
 Span = tuple[int, int]
+ANSWER = "The answer."
+"""What a template is given to see how it ends answers."""
 
 
 @TEMPLATES.register
@@ -69,9 +71,20 @@ class JinjaTemplate(Template):
         return [self._text(reader), reader.named_special_tokens]
 
     def end_id(self, tokenizer: Tokenizer) -> int:
-        """The last learned token of an answer if it is a special token, or else the end-of-document id."""
+        """The last learned token of an answer if it is a special token, or else the end-of-document id.
+
+        If it cannot be told what is learned, as where the prompt begins a reasoning that conversations leave
+        out, it is the first special token behind an answer.
+        """
         reader = _reader(tokenizer)
-        last = self.encode([Message("user", "a"), Message("assistant", "b")], tokenizer).tokens[-1]
+        talk = [Message("user", "The question."), Message("assistant", ANSWER)]
+        try:
+            last = self.encode(talk, tokenizer).tokens[-1]
+        except ChatTemplateError:
+            raise
+        except DataError:
+            [rendered] = self._render([(talk, False)], reader)
+            return _special_behind(rendered.text, reader)
         return last if reader.is_special(last) else tokenizer.eos_id
 
     def _render(
@@ -132,6 +145,16 @@ def _end_of_turn(text: str, start: int, limit: int, special_tokens: Sequence[str
         return start
     at, length = min(tokens)
     return at - length
+
+
+def _special_behind(text: str, reader: HuggingFaceTokenizer) -> int:
+    """The first special token behind `ANSWER`; the end-of-document id if there is none, or no answer."""
+    begin = text.rfind(ANSWER)
+    if begin < 0:
+        return reader.eos_id
+    end, pairs = begin + len(ANSWER), zip(*reader.encode_with_offsets(text), strict=True)
+    behind = (token for token, (start, _) in pairs if start >= end and reader.is_special(token))
+    return next(behind, reader.eos_id)
 
 
 def _reader(tokenizer: Tokenizer) -> HuggingFaceTokenizer:
