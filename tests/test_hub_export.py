@@ -127,7 +127,7 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_end_of_a_t5_run_is_that_of_its_targets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not the tokenizer's: span corruption ends targets with the first id that is free."""
+    """Not the tokenizer's: span corruption ends sources and targets with the first id that is free."""
     t5 = "model={type: t5, vocab_size: 357, d_model: 16, n_layers: 1, n_heads: 2, d_mlp: 32}"
     run = train(tiny(tmp_path, t5, "data.objective=span-corruption", "data.context=24", steps=6)).folder
     export(run / "checkpoints/step-00000006", tmp_path / "out")
@@ -141,7 +141,7 @@ def test_the_end_of_a_t5_run_is_that_of_its_targets(
     reader: Any = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     assert (reader.eos_token_id, len(reader)) == (256, 357)
     text = "Line <extra_id_0> is <extra_id_1>"
-    assert [*reader.encode(text), 256] == SpanCorruption().encode(text, ByteTokenizer())
+    assert reader.encode(text) == SpanCorruption().encode(text, ByteTokenizer())
     capsys.readouterr()
     said = []
     for path in (run, tmp_path / "out"):
@@ -149,6 +149,18 @@ def test_the_end_of_a_t5_run_is_that_of_its_targets(
             main(["generate", str(path), "--prompt", text, "--temperature", "0", "--max-new-tokens", "9"])
         said.append(re.sub(r"<extra_id_\d+>", "", capsys.readouterr().out))
     assert said[0] == said[1]
+
+
+def test_sources_of_a_t5_with_a_tokenizer_of_the_hub(tmp_path: Path) -> None:
+    """End as in training, instead of beginning with the token that its own file puts in front."""
+    tokenizer = find_tokenizer(saved("byte-fallback", tmp_path / "hub"))
+    objective = SpanCorruption(sentinels=3)
+    ours = build_model("t5", vocab_size=tokenizer.vocab_size + 4, d_model=16, n_layers=1, n_heads=2)
+    end, special = objective.eos_id(tokenizer), objective.special_tokens
+    done = export_model(ours, tmp_path / "out", tokenizer=tokenizer, end=end, special=special)
+    assert done.tokenizer, done.reason
+    reader: Any = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert reader.encode("a fox") == objective.encode("a fox", tokenizer) == [*tokenizer.encode("a fox"), end]
 
 
 @pytest.mark.parametrize("name", ["LlamaTokenizer", "T5Tokenizer", "BertTokenizer"])

@@ -19,6 +19,7 @@ from zoo.data.tokenizers.huggingface import (
 )
 from zoo.hub.pretrained import from_pretrained
 from zoo.hub.tokenizer_json import (
+    SAMPLE,
     describe_inputs,
     frame,
     samples,
@@ -54,18 +55,18 @@ def export_tokenizer(
     """
     trial = folder / "tokenizer"  # removed again, so that a failure leaves no files
     trial.mkdir()
+    last = tokenizer.eos_id if end is None else end
     try:
         reason = write_tokenizer(tokenizer, trial)
         if reason is None and special:
             (trial / DESCRIPTION).unlink()  # it describes the tokenizer without the special tokens
-            last = tokenizer.eos_id if end is None else end
             _add_special_tokens(trial, special, tokenizer.vocab_size, last)
         roomy = None if texts is None else replace(texts, context=1024)
         if reason is None and roomy is not None:
             _write_frame(trial, roomy)
-        if reason is None and not _encodes_the_same(tokenizer, trial, special, roomy):
+        if reason is None and not _encodes_the_same(tokenizer, trial, special, last, roomy):
             use_generic_class(trial)
-            if not _encodes_the_same(tokenizer, trial, special, roomy):
+            if not _encodes_the_same(tokenizer, trial, special, last, roomy):
                 reason = "transformers reads other tokens with it"
         if reason is None:
             for file in trial.iterdir():
@@ -82,13 +83,15 @@ def _add_special_tokens(folder: Path, names: Sequence[str], first: int, end: int
         folder: a folder with tokenizer.json and tokenizer_config.json.
         names: names of the tokens, in the order of their ids.
         first: id of the first one.
-        end: id at which generation stops; if it is one of them, it becomes the tokenizer's `eos_token`.
+        end: id at which generation stops; if it is one of them, it becomes the tokenizer's `eos_token`, and
+            ends sources as it does in training.
     """
     files = [folder / TOKENIZER_FILE, folder / SETTINGS_FILE]
     tokenizer, settings = (json.loads(file.read_text("utf-8")) for file in files)
     tokenizer["added_tokens"] += [special_token(name, first + i) for i, name in enumerate(names)]
     if end >= first:
         settings["eos_token"] = names[end - first]
+        tokenizer["post_processor"] = frame(None, end)
     if MASK in names:
         settings["mask_token"] = MASK
     for file, content in zip(files, (tokenizer, settings), strict=True):
@@ -105,7 +108,8 @@ def _write_frame(folder: Path, texts: TextPairEncoder) -> None:
             return
     file = folder / TOKENIZER_FILE
     content = json.loads(file.read_text("utf-8"))
-    content["post_processor"] = frame(texts)
+    start = tokenizer.start_id if texts.starts else None
+    content["post_processor"] = frame(start, tokenizer.eos_id, texts.segments)
     file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     if framed is not None:  # a Hugging Face tokenizer, whose description has the hash of the file
         (folder / DESCRIPTION).unlink()
@@ -113,7 +117,11 @@ def _write_frame(folder: Path, texts: TextPairEncoder) -> None:
 
 
 def _encodes_the_same(
-    tokenizer: Tokenizer, folder: Path, special: Sequence[str], classified: TextPairEncoder | None
+    tokenizer: Tokenizer,
+    folder: Path,
+    special: Sequence[str],
+    end: int,
+    classified: TextPairEncoder | None,
 ) -> bool:
     """Whether transformers encodes a few texts as `tokenizer` does; True if it is not installed."""
     if find_spec("transformers") is None:
@@ -126,6 +134,8 @@ def _encodes_the_same(
         framed = classified is None or all(
             _reads_the_same(reopened(*example), classified, example) for example in EXAMPLES
         )
+        if special and end >= first:  # one of the special tokens, which ends sources
+            framed &= reopened.encode(SAMPLE) == [*tokenizer.encode(SAMPLE), end]
     except Exception:  # a tokenizer class that does not fit the file can raise any error
         return False
     same = encoded == [tokenizer.encode(text) for text in texts]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from zoo.data.classification.encoding import TextPairEncoder
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.huggingface import (
@@ -82,17 +81,22 @@ def special_token(text: str, token: int) -> JsonObject:
     return {"id": token, "content": text, **flags, "special": True}
 
 
-def frame(texts: TextPairEncoder) -> JsonObject:
-    """The ``post_processor`` of a tokenizer.json that adds the special tokens of a classifier's encoder."""
-    ids = {START: texts.tokenizer.start_id} if texts.starts else {}
-    ids |= {STOP: texts.tokenizer.eos_id}
+def frame(start: int | None, end: int, segments: int = 1) -> JsonObject:
+    """The ``post_processor`` of a tokenizer.json that adds special tokens around a text or a pair of texts.
+
+    Args:
+        start: id of the token in front; None: there is none.
+        end: id of the token behind each text.
+        segments: number of segments of the model.
+    """
+    ids = ({} if start is None else {START: start}) | {STOP: end}
 
     def part(kind: str, name: str, segment: int) -> JsonObject:
         return {kind: {"id": name, "type_id": segment}}
 
-    opening = [part("SpecialToken", START, 0)] if texts.starts else []
+    opening = [] if start is None else [part("SpecialToken", START, 0)]
     first = [*opening, part("Sequence", "A", 0), part("SpecialToken", STOP, 0)]
-    other = min(1, texts.segments - 1)
+    other = min(1, segments - 1)
     second = [part("Sequence", "B", other), part("SpecialToken", STOP, other)]
     special = {name: {"id": name, "ids": [token], "tokens": [name]} for name, token in ids.items()}
     return {
