@@ -81,6 +81,21 @@ def test_probabilities_are_those_of_transformers(
             assert [*found.probabilities.values()] == pytest.approx(wanted, abs=1e-5)
 
 
+def test_an_import_without_a_tokenizer_class_goes_out_with_its_segments(tmp_path: Path) -> None:
+    """Which transformers returns by the class of the model, or by the names of the inputs."""
+    hub = folder(tmp_path / "hub", "Bert")
+    settings = json.loads((hub / "tokenizer_config.json").read_text())
+    for name in ("tokenizer_class", "model_input_names"):
+        settings.pop(name)
+    (hub / "tokenizer_config.json").write_text(json.dumps(settings))
+    zoo("import", hub, tmp_path / "own")
+    assert export(tmp_path / "own", tmp_path / "out").tokenizer
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    first, second = (len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in TEXTS[::2])
+    segments = [0] * (first + 2) + [1] * (second + 1)
+    assert tokenizer(TEXTS[0], TEXTS[2])["token_type_ids"] == segments
+
+
 def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By the columns text and label, or those that are named."""
     hub = folder(tmp_path / "hub", "Bert")

@@ -206,6 +206,7 @@ def export_model(
     padding = config.get("pad_token_id") if family.padding is None else family.padding
     decodes = trunk is not None and family.head is not None and family.head.decodes
     inputs = _inputs(model, padding, text_end(config) if decodes else None)
+    segments = 1 if trunk is None else model.recipe.model.n_segments
     result: list[Export] = []
 
     def fill(folder: Path) -> None:
@@ -217,7 +218,9 @@ def export_model(
             (folder / GENERATION_CONFIG).write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
         write_shards(folder, tensors, dtype, shard_bytes)
         difference, largest = _compare(model, family, folder, inputs)
-        why_not = reason if tokenizer is None else export_tokenizer(tokenizer, folder, special, end, texts)
+        why_not: str | None = reason
+        if tokenizer is not None:
+            why_not = export_tokenizer(tokenizer, folder, special, end, texts, segments)
         written = why_not is None
         words = "" if adapter is None else _write_adapter(adapter, model, family, folder, dtype, inputs)
         about = (

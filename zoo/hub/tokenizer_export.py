@@ -20,10 +20,11 @@ from zoo.data.tokenizers.huggingface import (
 from zoo.hub.pretrained import from_pretrained
 from zoo.hub.tokenizer_json import (
     SAMPLE,
-    describe_inputs,
     frame,
+    name_segments,
     samples,
     special_token,
+    truncate_on_the_right,
     use_generic_class,
     write_tokenizer,
 )
@@ -39,6 +40,7 @@ def export_tokenizer(
     special: Sequence[str],
     end: int | None,
     texts: TextPairEncoder | None = None,
+    segments: int = 1,
 ) -> str | None:
     """Write a tokenizer and compare it with the original in transformers, if that is installed.
 
@@ -48,7 +50,8 @@ def export_tokenizer(
         special: names of the ids after the tokenizer's vocabulary, in their order.
         end: id at which generation stops; None: the tokenizer's `eos_id`.
         texts: the encoder of texts and pairs that a classifier was trained with; None: the model is no
-            classifier.
+            classifier, or it is not known.
+        segments: number of segments of a classifier.
 
     Returns:
         None, or the reason why there is no tokenizer; nothing is written then.
@@ -64,6 +67,9 @@ def export_tokenizer(
         roomy = None if texts is None else replace(texts, context=1024)
         if reason is None and roomy is not None:
             _write_frame(trial, roomy)
+        given = isinstance(tokenizer, HuggingFaceTokenizer) and tokenizer.gives_segments
+        if reason is None and segments > 1 and (given or roomy is not None):
+            name_segments(trial)
         if reason is None and not _encodes_the_same(tokenizer, trial, special, last, roomy):
             use_generic_class(trial)
             if not _encodes_the_same(tokenizer, trial, special, last, roomy):
@@ -100,7 +106,7 @@ def _add_special_tokens(folder: Path, names: Sequence[str], first: int, end: int
 
 def _write_frame(folder: Path, texts: TextPairEncoder) -> None:
     """Have transformers add the special tokens that a classifier was trained with, unless it does already."""
-    describe_inputs(folder, texts.segments)
+    truncate_on_the_right(folder)
     tokenizer, framed = texts.tokenizer, None
     if isinstance(tokenizer, HuggingFaceTokenizer):
         framed = FramedTextEncoder(tokenizer, texts.context, texts.segments)

@@ -112,10 +112,14 @@ def use_generic_class(folder: Path) -> None:
     _change_settings(folder, {"tokenizer_class": READER})
 
 
-def describe_inputs(folder: Path, segments: int) -> None:
-    """Have every class of transformers cut texts as zoo's encoder, and return segments if there are some."""
-    names = {"model_input_names": ["input_ids", SEGMENTS, "attention_mask"]} if segments > 1 else {}
-    _change_settings(folder, {"truncation_side": "right", **names})
+def name_segments(folder: Path) -> None:
+    """Have every class of transformers return the segments of a text's tokens; the generic one would not."""
+    _change_settings(folder, {"model_input_names": ["input_ids", SEGMENTS, "attention_mask"]})
+
+
+def truncate_on_the_right(folder: Path) -> None:
+    """Have transformers truncate texts where the encoder of a classifier that is trained here does."""
+    _change_settings(folder, {"truncation_side": "right"})
 
 
 def _change_settings(folder: Path, changes: JsonObject, defaults: JsonObject | None = None) -> None:
