@@ -175,11 +175,11 @@ def table_of(sweep: Sweep, runs: Iterable[PlannedRun], outcomes: Mapping[str, Ou
         if run.stopped_early and not (outcome.ended or outcome.error) and (run.variant, run.params) in sides
     ]
     drawn = sweep.tune.drawn if sweep.tune else None
-    rows = tuple(replace(_row(run, outcome), drawn=drawn) for run, outcome in known)
+    rows = tuple(_row(run, outcome, drawn) for run, outcome in known)
     return RunTable(rows, loss=sweep.measure, by_parabola=True)
 
 
-def _row(run: PlannedRun, outcome: Outcome) -> FinishedRun:
+def _row(run: PlannedRun, outcome: Outcome, drawn: tuple[float, float] | None) -> FinishedRun:
     rate, second_key = tuned_values(run.point)
     return FinishedRun(
         run.variant,
@@ -189,6 +189,7 @@ def _row(run: PlannedRun, outcome: Outcome) -> FinishedRun:
         outcome.loss(run.steps) or math.inf,
         rate,
         second_key=second_key,
+        drawn=drawn,
         trunk=run.trunk,
         tuning="tune" in run.phases,
         final="final" in run.phases,
