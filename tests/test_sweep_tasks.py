@@ -68,6 +68,24 @@ def test_the_rate_with_the_better_score_is_chosen(tmp_path: Path, monkeypatch: p
     assert {asked_less.outcome(run.id).step for run in result.manifest.runs} == {12}
 
 
+def test_scores_of_other_questions_are_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task file that has changed, or another one of the same name; without a change nothing is asked."""
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    sweep = scored_sweep(tmp_path)
+    with no_network(tmp_path / "cache"):
+        runs = execute(sweep, 1).manifest.runs
+        files = [sweep.runs / run.id / "tasks.json" for run in runs]
+        first = [(file.stat().st_mtime_ns, file.read_text()) for file in files]
+        execute(scored_sweep(tmp_path), 1)
+        assert [file.stat().st_mtime_ns for file in files] == [written for written, _ in first]
+        data = tmp_path / "questions" / "write.jsonl"
+        data.write_text(data.read_text().replace("lazy dog.", "lazy cat."))
+        execute(scored_sweep(tmp_path), 1)
+    assert all(file.read_text() != text for file, (_, text) in zip(files, first, strict=True))
+
+
 @pytest.mark.parametrize(
     ("metric", "tasks", "message"),
     [

@@ -123,6 +123,7 @@ def test_tables_of_eval_at_80_columns() -> None:
         5,
         1000,
         "1",
+        None,
     )
     tasks = TaskReport("runs/x", 1024, None, "0.4", False, None, [task])
     for report, kept, dropped in (

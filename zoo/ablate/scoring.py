@@ -42,12 +42,14 @@ class TaskScoring:
         settings: the settings of the evaluation.
         fewshot: number of solved examples in front of each question; None until `prepared`.
         longest: the longest answer in the task; empty until `prepared`.
+        questions: the digest of the questions; None until `prepared`.
     """
 
     measure: Measure
     settings: TaskSettings
     fewshot: int | None = None
     longest: str = ""
+    questions: str | None = None
 
     @property
     def task(self) -> str:
@@ -75,7 +77,8 @@ class TaskScoring:
             context=context,
         )
         measure = task_measure(self.measure.name, task.lower_is_better)
-        return replace(self, measure=measure, fewshot=task.fewshot, longest=task.longest)
+        fewshot, longest, questions = task.fewshot, task.longest, task.questions
+        return replace(self, measure=measure, fewshot=fewshot, longest=longest, questions=questions)
 
     def require_room(self, tokenizer: Tokenizer, context: int) -> None:
         """Refuse a task with an answer that is longer than the context of the runs.
@@ -107,6 +110,8 @@ class TaskScoring:
         if (score.limit, score.chat_template, score.system) != (s.limit, s.chat_template, s.system):
             return None
         if self.fewshot is not None and score.fewshot != self.fewshot:
+            return None
+        if None not in (self.questions, score.questions) and score.questions != self.questions:
             return None
         return self.measure.cost(score.value)
 

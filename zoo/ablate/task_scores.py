@@ -23,6 +23,7 @@ class RecordedScore:
         fewshot: number of solved examples in front of each question; None for groups of tasks.
         chat_template: whether the questions were asked in the model's chat template.
         system: the system message in front of the questions; None: there was none.
+        questions: digest of the questions; None for groups of tasks, and in files of earlier versions.
     """
 
     value: float | None
@@ -31,6 +32,7 @@ class RecordedScore:
     fewshot: int | None = None
     chat_template: bool = False
     system: str | None = None
+    questions: str | None = None
 
 
 def task_scores(run: RunFolder) -> dict[str, RecordedScore]:
@@ -56,6 +58,7 @@ def task_scores(run: RunFolder) -> dict[str, RecordedScore]:
                 s.get("fewshot"),
                 content.get("chat_template", False),
                 content.get("system"),
+                s.get("questions"),
             )
         return scores
     except (KeyError, TypeError) as error:

@@ -16,12 +16,14 @@ class TaskMetric:
     Attributes:
         lower_is_better: whether smaller values are better.
         fewshot: number of solved examples in front of each question.
-        longest: number of bytes of the longest text whose probability the task asks for.
+        longest: the longest text whose probability the task asks for.
+        questions: the digest of its requests, see `zoo.evaluation.tasks.questions_digest`.
     """
 
     lower_is_better: bool
     fewshot: int
     longest: str
+    questions: str
 
 
 def task_metric(
@@ -50,7 +52,7 @@ def task_metric(
     require_harness()
     from zoo.evaluation.harness import UNLIMITED
     from zoo.evaluation.offline import offline
-    from zoo.evaluation.tasks import load_tasks, require_known
+    from zoo.evaluation.tasks import load_tasks, questions_digest, require_known
     from zoo.evaluation.warnings_only import warnings_only
 
     with offline(), warnings_only():
@@ -67,4 +69,5 @@ def task_metric(
         raise ZooError(f"metric: task '{name}' does not say whether more or less {metric} is better")
     asked = (request.args[1] for request in task.instances if request.request_type == "loglikelihood")
     longest = max(asked, key=lambda text: len(text.encode()), default="")
-    return TaskMetric(not higher, int(task.get_config("num_fewshot") or 0), longest)
+    fewshot = int(task.get_config("num_fewshot") or 0)
+    return TaskMetric(not higher, fewshot, longest, questions_digest(task))

@@ -42,6 +42,7 @@ class TaskScore:
         fewshot: number of solved examples in front of each question; None for a group whose tasks differ.
         documents: number of questions; None for a group.
         version: version of the task; None if it has none.
+        questions: digest of the questions, without the model's chat template; None for a group.
     """
 
     task: str
@@ -53,6 +54,7 @@ class TaskScore:
     fewshot: int | None
     documents: int | None
     version: str | None
+    questions: str | None
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def tasks(
 
     from zoo.evaluation.harness import UNLIMITED, ZooLM
     from zoo.evaluation.offline import offline
-    from zoo.evaluation.tasks import load_tasks, require_known
+    from zoo.evaluation.tasks import load_tasks, questions_digest, require_known
     from zoo.evaluation.warnings_only import warnings_only
 
     with warnings_only():
@@ -170,6 +172,7 @@ def tasks(
     model = ZooLM(path, tokenizer, next(iter(contexts), None), device, batch_size)
     with offline(), warnings_only():
         loaded = load_tasks(names, task_path, fewshot=num_fewshot, limit=limit, context=model.context)
+        questions = {name: questions_digest(task) for name, task in loaded["tasks"].items()}
         if chat_template:
             model.apply_chat_template(
                 [{"role": "user", "content": "a"}]
@@ -191,7 +194,9 @@ def tasks(
         harness=version("lm_eval"),
         chat_template=chat_template,
         system=system,
-        scores=[score for name in results["results"] for score in _scores(name, results)],
+        scores=[
+            score for name in results["results"] for score in _scores(name, results, questions.get(name))
+        ],
     )
     if show is not None:
         show(report)
@@ -211,7 +216,7 @@ def require_harness() -> None:
         raise ZooError(f"eval: --tasks needs lm-evaluation-harness: {install('eval')}")
 
 
-def _scores(name: str, results: JsonObject) -> Iterator[TaskScore]:
+def _scores(name: str, results: JsonObject, questions: str | None) -> Iterator[TaskScore]:
     """The scores of a task or group; the harness calls them `metric,filter` and `metric_stderr,filter`."""
     numbers = {key: value for key, value in results["results"][name].items() if "," in key}
     documents = results["n-samples"].get(name)
@@ -230,6 +235,7 @@ def _scores(name: str, results: JsonObject) -> Iterator[TaskScore]:
             fewshot=results["n-shot"].get(name),
             documents=None if documents is None else documents["effective"],
             version=None if unversioned else str(results["versions"][name]),
+            questions=questions,
         )
 
 

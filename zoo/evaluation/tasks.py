@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager, nullcontext
@@ -60,6 +62,16 @@ def load_tasks(
             task.build_all_requests(limit=limit)
         task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
     return loaded
+
+
+def questions_digest(task: HarnessTask) -> str:
+    """The SHA-256 of all requests of a task that `load_tasks` has loaded, in hexadecimal.
+
+    It changes with the questions, their answers, the solved examples in front of them and the settings of a
+    generated answer, whatever folder the task is read from.
+    """
+    requests = [(request.request_type, request.args) for request in task.instances]
+    return hashlib.sha256(json.dumps(requests, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def require_known(names: Sequence[str], folder: Path | None) -> None:
