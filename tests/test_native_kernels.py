@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.library import opcheck
 from torch.nn import functional as F
 
-from zoo.kernels import native, softmax
+from zoo.kernels import native, rotation, softmax
 from zoo.kernels import short_attention as kernel
 from zoo.kernels.short_attention import plain_attention, plain_gradients, short_attention
 from zoo.kernels.softmax import reference_softmax_gradient, softmax_gradient
@@ -133,6 +133,42 @@ def test_large_heads_and_other_dtypes_take_matrix_products(monkeypatch: pytest.M
         attend(example(1, 9, 1, kernel.SMALL_HEAD, torch.bfloat16), None, None)
 
 
+def angles_of(batch: int, time: int, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines (batch, time, size / 2) and signed sines (batch, time, 2, size / 2) of random angles."""
+    angle = torch.randn(batch, time, size // 2, generator=torch.Generator().manual_seed(size))
+    return angle.cos().to(dtype), torch.stack((-angle.sin(), angle.sin()), -2).to(dtype)
+
+
+def rotated(x: Tensor, angles: tuple[Tensor, Tensor], grad: Tensor) -> list[Tensor]:
+    """The rotated pairs, the gradient of x, and the gradient of that gradient by `grad`."""
+    x, grad = x.detach().requires_grad_(), grad.detach().requires_grad_()
+    y = rotation.rotate_pairs(x, *angles)
+    (slope,) = torch.autograd.grad(y, x, grad, create_graph=True)
+    return [y.detach(), slope.detach(), *torch.autograd.grad(slope, grad, x.detach())]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("size", [2, 6, 16, 24, 32, 64])
+def test_rotations_are_those_of_float64(size: int, rows: int, dtype: torch.dtype) -> None:
+    """With the same angles for all rows and with those of each, of q, k and v as a projection leaves them."""
+    grad, q, _, _ = example(2, 9, 3, size, dtype)
+    exact = (t.to(torch.float64) for t in (q, grad))
+    x, slope = exact
+    truth = rotated(x, angles_of(rows, 9, size, torch.float64), slope)
+    for ours, its in zip(rotated(q, angles_of(rows, 9, size, torch.float32), grad), truth, strict=True):
+        assert ours.dtype == dtype
+        assert (ours - its).norm() <= (2e-7 if dtype == torch.float32 else 2**-8) * its.norm()
+
+
+def test_a_rotation_in_bfloat16_is_rounded_once() -> None:
+    """The kernel gives the bits of PyTorch in float32, rounded, but for sums that lie between two numbers."""
+    _, q, _, _ = example(4, 64, 3, 32, torch.bfloat16)
+    angles = angles_of(1, 64, 32, torch.float32)
+    same = rotation.rotate_pairs(q, *angles) == rotation.plain_rotation(q, *angles)
+    assert same.float().mean() >= 0.999
+
+
 def logits_of(rows: int, vocab: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Logits of widely different sizes, and targets, some of which are ignored."""
     generator = torch.Generator().manual_seed(vocab)
@@ -199,12 +235,14 @@ def test_operators_are_as_declared(available: bool, monkeypatch: pytest.MonkeyPa
     if not available:
         monkeypatch.setattr(native, "load_kernels", lambda: None)
     grad, q, k, v = example(2, 20, 3, 16, torch.float32)
-    y, lse = kernel._attention(q, k, v, None, 0.3, 20)
+    _, lse = kernel._attention(q, k, v, None, 0.3, 20)
     operators: tuple[Any, ...] = kernel._attention, kernel._attention_backward, softmax.softmax_gradient
     forward, backward, gradient = operators
     opcheck(forward, (q, k, v, None, 0.3, 20))
-    opcheck(backward, (grad, q, k, v, None, y, lse, 0.3, 20))
+    opcheck(backward, (grad, q, k, v, None, lse, 0.3, 20))
     opcheck(gradient, (*logits_of(9, 30, torch.float32), torch.tensor(0.1)))
+    rotate: Any = rotation._rotation
+    opcheck(rotate, (q, *angles_of(1, 20, 16, torch.float32), True))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile warns of itself

@@ -24,7 +24,9 @@ from zoo.utils.device import processor_field
 
 log = logging.getLogger("zoo")
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("vectors.h", "attention.cpp", "softmax.cpp"))
+SOURCES = tuple(
+    Path(__file__).with_name(name) for name in ("vectors.h", "attention.cpp", "rotation.cpp", "softmax.cpp")
+)
 FLAGS = (
     "-std=c++17",
     "-O3",

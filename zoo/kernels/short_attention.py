@@ -71,7 +71,7 @@ class _Attention(torch.autograd.Function):
     ) -> Tensor:
         y: Tensor
         y, lse = _attention(q, k, v, mask, scale, window)
-        ctx.save_for_backward(q, k, v, mask, y, lse)
+        ctx.save_for_backward(q, k, v, mask, lse)
         ctx.scale, ctx.window = scale, window
         return y
 
@@ -105,7 +105,6 @@ def _attention_backward(
     k: Tensor,
     v: Tensor,
     mask: Tensor | None,
-    y: Tensor,
     lse: Tensor,
     scale: float,
     window: int,
@@ -118,7 +117,7 @@ def _attention_backward(
     mask = None if mask is None else mask.contiguous()
     grads = _gradients(q)
     getattr(kernels, f"attention_backward_{native.SUFFIXES[q.dtype]}")(
-        *(native.pointer(t) for t in (grad, q, k, v, mask, y.contiguous(), lse, *grads)),
+        *(native.pointer(t) for t in (grad, q, k, v, mask, lse, *grads)),
         *_described((grad, q, k, v), scale, window),
     )
     return grads

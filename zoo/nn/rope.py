@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from zoo.kernels.operator import operator
+from zoo.kernels.rotation import rotate_pairs
 from zoo.nn.rope_scaling import FrequencyScaling
 
 Rope = tuple[Tensor, Tensor]
@@ -65,9 +66,6 @@ def _angles(position_ids: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
 def rotate(x: Tensor, rope: Rope) -> Tensor:
     """Rotate each pair (x_i, x_{i + r/2}) by the angle of its position and frequency, at least in float32.
 
-    The result is computed as the pairs times their cosines plus the exchanged pairs times their signed sines.
-    Of a concatenation of the two rotated halves inductor would make a separate kernel.
-
     Args:
         x: (batch, time, heads, h); entries from r on stay as they are.
         rope: cosines and signed sines from `rotation`.
@@ -75,11 +73,9 @@ def rotate(x: Tensor, rope: Rope) -> Tensor:
     Returns:
         The same shape and dtype.
     """
-    exact = torch.promote_types(x.dtype, torch.float32)
-    cos, sin = rope[0].unsqueeze(-2).unsqueeze(-2).to(exact), rope[1].unsqueeze(-3).to(exact)
+    cos, sin = rope
     size = 2 * cos.shape[-1]
-    pairs = torch.unflatten(x[..., :size].to(exact), -1, (2, -1))
-    turned = (pairs * cos + pairs.flip(-2) * sin).flatten(-2).to(x.dtype)
+    turned = rotate_pairs(x[..., :size], cos, sin)
     return turned if x.shape[-1] == size else torch.cat((turned, x[..., size:]), dim=-1)
 
 
