@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from zoo import build_model
+from zoo.kernels.rotation import plain_rotation
 from zoo.nn.norm import unit
 from zoo.nn.qk import RotaryThenScaledNorm
 from zoo.nn.rope import rotation
@@ -110,7 +111,11 @@ def test_normalise_interpolate_normalise(monkeypatch: pytest.MonkeyPatch, dtype:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rotate_normalise_scale(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    """Queries and keys together: one kernel forward, and two backward; torch 2.11 makes three in bfloat16."""
+    """Queries and keys together: one kernel forward, and two backward; torch 2.11 makes three in bfloat16.
+
+    The tensors are those of a processor, but the rotation is written as on a GPU, without the C++ kernel.
+    """
+    monkeypatch.setattr("zoo.nn.rope.rotate_pairs", plain_rotation)
     size, heads = 16, 2
     qk = RotaryThenScaledNorm(heads, size, WIDTH, ScalingConfig()).requires_grad_(False)
     cos, sin = rotation(torch.arange(ROWS), size, 10000.0)
