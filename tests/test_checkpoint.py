@@ -285,6 +285,21 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [p.name for p in tmp_path.iterdir()] == [GOOD]
 
 
+def test_a_disk_that_is_full_for_a_line_of_the_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The explained error stays, although the file cannot be closed either."""
+    opened = Path.open
+
+    def full(path: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        is_log = (path.name, mode) == ("metrics.jsonl", "a")
+        return opened(Path("/dev/full") if is_log else path, mode, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(CheckpointError, match="cannot be written: No space left on device; what was saved"):
+        train(tiny(tmp_path, steps=10))
+
+
 @pytest.mark.parametrize("share", [0.8, 1.0])
 def test_a_disk_that_is_too_small_for_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float

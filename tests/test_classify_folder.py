@@ -14,12 +14,14 @@ from hub_models import SIZES, random_
 from hub_tokenizers import byte_level
 from tokenizers import processors
 
+from zoo.data.classification.class_names import read_labels
 from zoo.data.classification.files import Example
 from zoo.evaluation.text_classifier import TextClassifier
 from zoo.hub.export import export
 from zoo.run.config import load_config
+from zoo.run.warm.convert import convert
 from zoo.train.run import train
-from zoo.utils.errors import DataError
+from zoo.utils.errors import DataError, ZooError
 
 NAMES = {"id2label": {0: "bad", 1: "so so", 2: "good"}, "label2id": {"bad": 0, "so so": 1, "good": 2}}
 LABELS = ["bad", "so so", "good"]
@@ -134,6 +136,34 @@ def test_labels_that_do_not_exclude_each_other(tmp_path: Path) -> None:
         DataError, match=r"problem_type: 'multi_label_classification': a text may have several"
     ):
         TextClassifier.load(hub)
+
+
+def test_a_conversion_keeps_the_order_of_the_classes(tmp_path: Path) -> None:
+    """By their names alone, training on the converted classifier would begin with other classes."""
+    (tmp_path / "train.tsv").write_text("text\tlabel\ngood\tpos\nbad\tneg\n", encoding="utf-8")
+    (tmp_path / "valid.tsv").write_text("text\tlabel\nwell\tpos\nill\tneg\n", encoding="utf-8")
+    trunk = {"type": "gpt", "vocab_size": 257, "d_model": 16, "n_layers": 1, "n_heads": 2}
+    config: dict[str, Any] = {
+        "name": "classes",
+        "model": {"type": "classifier", "classes": 2, "trunk": trunk},
+        "optimizer": {"type": "adamw", "lr": 1e-3},
+        "data": {
+            "type": "classification",
+            "train": str(tmp_path / "train.tsv"),
+            "validation": str(tmp_path / "valid.tsv"),
+            "context": 16,
+            "tokenizer": {"type": "byte"},
+            "labels": ["pos", "neg"],
+        },
+        "train": {"steps": 1, "batch_size": 2, "runs_dir": str(tmp_path), "device": "cpu"},
+    }
+    run = train(load_config(config)).folder
+    convert(run, tmp_path / "wesar", to="wesar")
+    assert read_labels(tmp_path / "wesar") == ["pos", "neg"]
+    hub = folder(tmp_path / "hub", "Qwen2")
+    with pytest.raises(ZooError, match="expected what `zoo import` makes of this folder"):
+        convert(hub, tmp_path / "warm", to="wesar")
+    assert not (tmp_path / "warm").exists()
 
 
 @pytest.mark.parametrize("source", ["hub", "byte", "padded with its end"])

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from synthetic_runs import EVERY, STEPS, TOKENS, curve, write_run, write_sweep
 from tiny_runs import of_kind, tiny
 
+from zoo.ablate.curve import Curve
 from zoo.ablate.manifest import FILE
 from zoo.ablate.results import read_results
 from zoo.report.chapter import _slug, _unique
@@ -211,6 +213,9 @@ def test_a_real_run_as_data(runs: list[Path]) -> None:
     clock = [json.loads(line) for line in (runs[0] / "metrics.jsonl").read_text().splitlines()]
     seconds = [line["timing"]["seconds"] for line in clock if line["kind"] == "train"]
     assert found.training.seconds == pytest.approx(seconds)
+    # A run that ended between its last step and the validation after it has no final loss yet.
+    cut = Curve(**{name: values[:-1] for name, values in vars(found.validation).items()})
+    assert not replace(found, validation=cut).complete
     without = results.metrics[str(runs[1])]
     assert (without.final(CROSS_ENTROPY), without.best(CROSS_ENTROPY), without.sample) == (None, None, None)
 

@@ -142,6 +142,17 @@ def first_of(rows: list[dict[str, str]], sizes: int) -> list[dict[str, str]]:
     return [row for row in rows if float(row["size"]) in kept]
 
 
+def test_a_side_that_is_not_trained_yet_keeps_its_share(tmp_path: Path) -> None:
+    """Of three variants, one of which has no complete size, two look at their fourth size."""
+    sweep = ladder(tmp_path, axes={"init": ["he", "small", "gpt2", "bert"]})
+    done = [row for row in first_of(list(trained(sweep)), 4) if row["variant"] != "init=bert"]
+    write_rows(tmp_path / "asked.csv", done)
+    verdicts = progress(sweep).verdicts()
+    assert "init=bert" not in verdicts
+    for name in ("init=small", "init=gpt2"):
+        assert any("3 variants share the error of 0.05" in note for note in verdicts[name].warnings)
+
+
 def test_without_a_line(tmp_path: Path) -> None:
     found, _ = chapter(tmp_path, [])
     assert (

@@ -253,6 +253,20 @@ def test_a_second_spike_in_a_row_goes_back_further_at_half_that_rate(
     assert [r["step"] for r in of_kind(run, "train")] == list(range(1, 51))
 
 
+def test_a_run_that_was_stopped_goes_back_to_the_same_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint of a stop, after step 44, is none that an uninterrupted run could go back to."""
+    spoil(monkeypatch)
+    changes = (*SEEN, "train.spikes={action: rollback, cool_steps: 4}", "train.keep_last=1")
+    whole = train(tiny(tmp_path, *changes, "name=whole")).folder
+    stopped = train(tiny(tmp_path, *changes, "name=stopped"), until=44)
+    assert (stopped.step, stopped.finished) == (44, False)
+    again = train(tiny(tmp_path, *changes, "name=stopped"), resume=True).folder
+    assert [(r["step"], r["at"]) for r in of_kind(again, "spike")] == [(40, BAD + 1)]
+    assert_same(whole, again)
+
+
 @pytest.mark.parametrize("call", [25, 55])
 def test_a_run_that_goes_back_is_the_same_after_a_kill(tmp_path: Path, call: int) -> None:
     """Killed before it went back, or after. Pages of random letters are among the text."""

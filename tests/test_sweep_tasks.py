@@ -15,6 +15,7 @@ from zoo.ablate.execute import execute
 from zoo.ablate.jobs import write_jobs
 from zoo.ablate.manifest import read_manifest
 from zoo.ablate.results import read_results
+from zoo.ablate.run_metrics import read_run_metrics
 from zoo.ablate.sweep import Sweep, load_sweep
 from zoo.utils.errors import ConfigError, ZooError
 
@@ -69,7 +70,7 @@ def test_the_rate_with_the_better_score_is_chosen(tmp_path: Path, monkeypatch: p
 
 
 def test_scores_of_other_questions_are_measured_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A task file that has changed, or another one of the same name; without a change nothing is asked."""
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
@@ -84,6 +85,15 @@ def test_scores_of_other_questions_are_measured_again(
         data.write_text(data.read_text().replace("lazy dog.", "lazy cat."))
         execute(scored_sweep(tmp_path), 1)
     assert all(file.read_text() != text for file, (_, text) in zip(files, first, strict=True))
+    # The score of an earlier step of the same run is none of the end.
+    content = json.loads(files[0].read_text())
+    assert content["step"] == 12
+    files[0].write_text(json.dumps(content | {"step": 6}))
+    assert [sweep.outcome(run.id).ended for run in runs] == [False, True]
+    assert "tasks/last_word/perplexity" in read_run_metrics(files[1].parent).measured
+    with caplog.at_level("WARNING", "zoo"):
+        assert "tasks/last_word/perplexity" not in read_run_metrics(files[0].parent).measured
+    assert "has the scores of step 6, and the run is at step 12" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_tables_of_eval_at_80_columns() -> None:
         "1",
         None,
     )
-    tasks = TaskReport("runs/x", 1024, None, "0.4", False, None, [task])
+    tasks = TaskReport("runs/x", None, 1024, None, "0.4", False, None, [task])
     for report, kept, dropped in (
         (perplexities, (name, "15.71", "1,024"), "stride"),
         (tasks, (task.task, "exact_match (flexible-extract) ↑", "0.1234"), "examples, questions"),

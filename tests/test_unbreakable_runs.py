@@ -145,11 +145,25 @@ def test_a_rollback_is_logged_however_it_ends(half: RunFolder, whole: Path) -> N
 
     settings = SpikeConfig(action="rollback", cool_steps=1)
     half.point("last", half.checkpoint_after(20))
-    start = go_back(Rollback(spike(23), RollbackState(), settings), half, World(0, 1, torch.device("cpu")))
+    rollback = Rollback(spike(23), RollbackState(), settings)
+    start = go_back(rollback, half, World(0, 1, torch.device("cpu")), every=5)
     assert start.step == 20
     resumed(half, whole, spikes={"action": "rollback", "cool_steps": 1}, steps=21)
     lines = [r for r in reproducible(half.path) if r["kind"] == "spike"]
     assert [(line["step"], line["at"], line["action"]) for line in lines] == [(20, 23, "rollback")]
+
+
+@pytest.mark.parametrize(("every", "step"), [(5, 15), (3, 20)])
+def test_a_second_rollback_goes_back_one_checkpoint_at_most(half: RunFolder, every: int, step: int) -> None:
+    """With checkpoints every 3 steps, that of step 15 is only the best one."""
+    from zoo.run.train_config import SpikeConfig
+    from zoo.train.distributed import World
+    from zoo.train.spikecontrol import RollbackState
+
+    half.point("last", half.checkpoint_after(20))
+    rollback = Rollback(spike(23), RollbackState(cool_until=30), SpikeConfig(action="rollback"))
+    start = go_back(rollback, half, World(0, 1, torch.device("cpu")), every)
+    assert start.step == step
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, t
 from synthetic_runs import STEPS, TOKENS, curve, write_run, write_sweep
 
 from zoo.ablate.caveats import caveats
@@ -18,7 +18,7 @@ from zoo.ablate.manifest import Manifest, Run, Variant
 from zoo.ablate.results import Results, read_results
 from zoo.ablate.run_metrics import RunMetrics, read_run_metrics
 from zoo.ablate.speedup import speedups, target_loss
-from zoo.ablate.tables import cost_table, speedup_table
+from zoo.ablate.tables import cost_table, speedup_table, verdict_table
 from zoo.ablate.tuning_error import gap
 from zoo.ablate.verdict import ONE_SEED, Judgement, Word, judge
 from zoo.train.spikes import Spike
@@ -257,6 +257,13 @@ def test_what_tuning_alone_makes(tmp_path: Path) -> None:
     words = [judgement.verdicts[1].word for judgement in (flat, steep)]
     assert words[1] == "undecided" != words[0]
     assert "of what tuning alone makes" in steep.verdicts[1].why
+    # What the sweep would have shown lies beyond that, and no number of seeds shows less.
+    comparison = steep.verdicts[1].comparison
+    assert comparison is not None
+    beyond = 3 * gaps[1] + t.ppf(0.8, comparison.n - 1) * comparison.error
+    assert comparison.detectable == pytest.approx(beyond)
+    assert comparison.seeds is None
+    assert verdict_table(steep).rows[1][-2] == "no number"
 
 
 def test_tuning_seeds_in_the_comparison(tmp_path: Path) -> None:

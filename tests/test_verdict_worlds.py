@@ -560,6 +560,66 @@ def test_a_loss_that_stays_is_no_ladder() -> None:
     }
 
 
+@pytest.mark.parametrize("sizes", [SIZES, SIZES[2:3]])
+@pytest.mark.parametrize("worse", [(0.05, 0.05, 0.4), (0.11, 0.01, 0.145), (0.0, 0.9, 2.2)])
+def test_a_variant_that_is_worse_everywhere_is_not_faster(
+    worse: tuple[float, ...], sizes: Sequence[float]
+) -> None:
+    """Where it hardly improves with more tokens, one curve for both sides turns around and rises.
+
+    In the second case the variant's own loss falls with every budget.
+    """
+    more, random = dict(zip(BUDGETS, worse, strict=True)), np.random.default_rng(3)
+    falling = dict(zip(BUDGETS, (3.30, 3.12, 2.98), strict=True))
+    runs = [
+        replace(run, loss=falling[run.tokens] + more[run.tokens] * (run.variant == "b") + noise)
+        for run in world([1.0] * len(sizes), sizes=sizes)
+        for noise in [0.002 * random.standard_normal()]
+    ]
+    for baseline, other in (("a", "b"), ("b", "a")):
+        found = judge(RunTable(tuple(runs)), baseline, margin=1.05)[other]
+        assert (found.word, len(found.measured.usable)) == ("undecided", 0)
+        for left in found.measured.left_out:
+            assert "does not fall with more tokens" in left.reason or "no falling curve" in left.reason
+
+
+def test_equal_needs_the_largest_size() -> None:
+    """A size that was left out because of its losses is the one that a reader would train."""
+    runs = world([1.0] * 5, tau=0.01)
+    assert judge(RunTable(tuple(runs)), "a", margin=1.05)["b"].word == "equal"
+
+    def at_largest(run: FinishedRun) -> bool:
+        return (run.variant, run.size) == ("b", SIZES[-1])
+
+    for lost in (math.inf, 4.0):
+        changed = tuple(replace(run, loss=lost) if at_largest(run) else run for run in runs)
+        found = judge(RunTable(changed), "a", margin=1.05)
+        assert found["b"].word == "undecided"
+        assert "Not judged, above these sizes: 16M" in sentences(found, "a", 1.05)[0]
+
+
+def test_a_level_that_no_look_reaches() -> None:
+    """The error of a look is then too small to be simulated, and nothing may be said."""
+    table = RunTable(tuple(world([1.3] * 5, tau=0.05)))
+    found = judge(table, "a", margin=1.05, alpha=3e-7, looks=Looks(sizes=SIZES))["b"]
+    assert (found.word, found.detectable) == ("undecided", None)
+    assert found.line is not None and found.line.middle.half95 == math.inf
+    assert any("no look at 5 sizes is possible at the level 3e-07" in text for text in found.warnings)
+
+
+def test_an_interval_that_contains_1_has_its_own_reason() -> None:
+    """At a level of .1 a word may differ from its interval of 95 % although no rate was tuned."""
+    for ln_c in np.linspace(0.0, 0.2, 41):
+        table = RunTable(tuple(world([math.exp(ln_c)], tau=0.05, sizes=SIZES[:1])))
+        found = judge(table, "a", alpha=0.1)["b"]
+        if found.word == "faster" and judge(table, "a")["b"].word == "undecided":
+            assert found.measured.gap is None
+            assert not any("includes the error of tuning" in text for text in found.warnings)
+            assert any("a word may differ from its interval" in text for text in found.warnings)
+            return
+    raise AssertionError("no factor lies between the two levels")
+
+
 def test_a_declared_size_that_was_left_out_is_no_look() -> None:
     """A size whose runs diverged does not end a study that goes on."""
     runs = world([1.5] * 5, tau=0.02)

@@ -97,7 +97,8 @@ class LadderProgress:
         """The verdict of every variant that has a size in common with the baseline.
 
         For an incomplete ladder, it is a look at declared sizes: there is no verdict below `FEWEST_SIZES`,
-        and from there on the error of early looks is accounted for. The verdict of the complete ladder is
+        and from there on the error of early looks is accounted for; variants without such a size keep their
+        share of it. The verdict of the complete ladder is
         that of `zoo verdict` on its lines.
         """
         ours = self.sizes.get(self.sweep.baseline, frozenset())
@@ -107,8 +108,9 @@ class LadderProgress:
             return {}
         scale = self.sweep.scale
         assert scale is not None  # a ladder
-        table = RunTable(runs, loss=self.sweep.measure, by_parabola=True)
-        return judge(table, self.sweep.baseline, margin=scale.margin, looks=self.looks)
+        table, looks = RunTable(runs, loss=self.sweep.measure, by_parabola=True), self.looks
+        waiting = self.sizes.keys() - common.keys() if looks.several else ()
+        return judge(table, self.sweep.baseline, margin=scale.margin, looks=looks, waiting=waiting)
 
 
 def progress(sweep: Sweep) -> LadderProgress:

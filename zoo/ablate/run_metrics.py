@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, nan
@@ -21,6 +22,8 @@ from zoo.utils.files import CONFIG_BYTES, read_text
 from zoo.utils.measures import MEASURES, Measure, with_perplexity
 from zoo.utils.run_folder import Record, RunFolder
 from zoo.utils.untyped import JsonObject
+
+log = logging.getLogger("zoo")
 
 FEWEST_SPEEDS = 3
 """Number of log lines, the first of which includes compilation, up to which the spread is unknown."""
@@ -114,9 +117,10 @@ class RunMetrics:
 
     @property
     def complete(self) -> bool:
-        """Whether the run has made all its steps."""
+        """Whether the run has made all its steps and, unless it has none, the validation after the last."""
         train = self.config.train
-        return train is not None and max([0, *self.validation.steps, *self.training.steps]) >= train.steps
+        steps = self.validation.steps if len(self.validation) else self.training.steps
+        return train is not None and max(steps, default=0) >= train.steps
 
 
 def read_run_metrics(folder: Path) -> RunMetrics:
@@ -167,7 +171,7 @@ def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> R
         environment=sessions[-1] if sessions else {},
         data=None if checkpoint is None else checkpoint.data,
         sample=read_text(run.sample, CONFIG_BYTES, ZooError) if run.sample.exists() else None,
-        measured=_measures(validation) | _scores(run, len(validation)),
+        measured=_measures(validation) | _scores(run, [record["step"] for record in validation]),
         speed_spread=_spread(speeds[1:]) if len(speeds) > FEWEST_SPEEDS else None,
         tokenizer=_tokenizer(run),
         passes=tokens / size["train_units"] if "train_units" in size else None,
@@ -203,10 +207,18 @@ def measures_of(record: Record) -> dict[str, float]:
     }
 
 
-def _scores(run: RunFolder, points: int) -> dict[str, Numbers]:
-    """The scores of tasks, as values at the last of `points` validations."""
+def _scores(run: RunFolder, steps: Sequence[int]) -> dict[str, Numbers]:
+    """The scores of tasks, as values at the last of the validations after `steps`; none of another step."""
     scores = {}
     for name, score in task_scores(run).items():
-        if points and score.value is not None:
-            scores[name] = np.array([nan] * (points - 1) + [score.value], dtype=np.float64)
+        if not steps or score.value is None:
+            continue
+        if score.step not in (None, steps[-1]):
+            log.warning(
+                "%s: has the scores of step %d, and the run is at step %d; `zoo eval %s --tasks ...` "
+                "measures them again",
+                *(run.tasks, score.step, steps[-1], run),
+            )
+            return {}
+        scores[name] = np.array([nan] * (len(steps) - 1) + [score.value], dtype=np.float64)
     return scores

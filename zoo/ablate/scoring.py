@@ -111,6 +111,8 @@ class TaskScoring:
             return None
         if self.fewshot is not None and score.fewshot != self.fewshot:
             return None
+        if (last := run.checkpoint()) is not None and score.step not in (None, last.named_step):
+            return None
         if None not in (self.questions, score.questions) and score.questions != self.questions:
             return None
         return self.measure.cost(score.value)

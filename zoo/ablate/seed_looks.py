@@ -10,11 +10,11 @@ from dataclasses import replace
 from math import sqrt
 
 from zoo.ablate.scale.looks import FIRST_LOOK, Looks, adjusted_p
-from zoo.ablate.statistics import Comparison, detectable_shift, paired_t_test
+from zoo.ablate.statistics import Comparison, detectable_difference, paired_t_test
 
 
 def compare_pairs(
-    ours: Sequence[float], theirs: Sequence[float], most: int, alpha: float, share: float
+    ours: Sequence[float], theirs: Sequence[float], most: int, alpha: float, share: float, least: float = 0.0
 ) -> Comparison:
     """Compare pairs of runs by a t test at one of several declared looks.
 
@@ -24,12 +24,13 @@ def compare_pairs(
         most: the declared maximum of seeds.
         alpha: the probability of a false alarm over all looks.
         share: the part of `alpha` that `detectable` and `seeds` refer to.
+        least: the difference that a claim must exceed whatever the test says.
 
     Returns:
         The comparison. Its p value can be compared with `alpha`, and the intervals of all looks hold
         together with 1 - alpha.
     """
-    found = paired_t_test(ours, theirs, share)
+    found = paired_t_test(ours, theirs, share, least)
     looks, pairs = Looks(max_seeds=most), found.n
     critical = looks.critical_value(pairs, alpha)
 
@@ -38,16 +39,16 @@ def compare_pairs(
         return looks.error_of_look(count, alpha) * share / alpha
 
     def suffices(count: int) -> bool:
-        error = found.error * sqrt(pairs / count)
-        return abs(found.difference) >= error * detectable_shift(count - 1, level(count))
+        return found.shows(found.difference, found.error * sqrt(pairs / count), count - 1, level(count))
 
+    might_show = found.difference and not found.is_within_least
     possible = [n for n in range(FIRST_LOOK, most + 1) if level(n) > 0]
     return replace(
         found,
         low=found.difference - critical * found.error,
         high=found.difference + critical * found.error,
         p=adjusted_p(found.p, critical, pairs - 1, alpha),
-        detectable=found.error * detectable_shift(pairs - 1, level(pairs)),
-        seeds=next((n for n in possible if suffices(n)), None) if found.difference else None,
+        detectable=detectable_difference(found.error, pairs - 1, level(pairs), least),
+        seeds=next(filter(suffices, possible), None) if might_show else None,
         most_seeds=most,
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import sqrt
 from statistics import mean, stdev, variance
 from typing import Any
 
-from zoo.ablate.student_t import critical_value
+from zoo.ablate.student_t import critical_value, quantile
 
 LEVEL = 0.95
 """Confidence level of all intervals."""
@@ -60,9 +60,10 @@ class Comparison:
         p: two-sided p value, not adjusted for other comparisons.
         detectable: the smallest true difference that such data would show with probability `POWER`.
         seeds: the number of seeds per side that would show the observed difference with probability
-            `POWER`; None: more than `most_seeds`.
+            `POWER`; None: more than `most_seeds`, or no number if the difference is within `least`.
         error: the standard error of the difference.
         most_seeds: the largest number of seeds that was considered for `seeds`.
+        least: the difference that a claim must exceed whatever its test says.
     """
 
     test: str
@@ -75,6 +76,23 @@ class Comparison:
     seeds: int | None
     error: float
     most_seeds: int = MAX_SEEDS
+    least: float = 0.0
+
+    @property
+    def is_within_least(self) -> bool:
+        """Whether the difference may not be claimed whatever the test says."""
+        return 0 < self.least >= abs(self.difference)
+
+    def shows(self, difference: float, error: float, dof: float, alpha: float) -> bool:
+        """Whether data would show a true difference with probability `POWER`.
+
+        Args:
+            difference: the true difference.
+            error: its standard error.
+            dof: degrees of freedom.
+            alpha: the significance level.
+        """
+        return abs(difference) >= detectable_difference(error, dof, alpha, self.least)
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -88,13 +106,16 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(len(values), mean(values), stdev(values), float(interval.low), float(interval.high))
 
 
-def paired_t_test(ours: Sequence[float], theirs: Sequence[float], alpha: float) -> Comparison:
+def paired_t_test(
+    ours: Sequence[float], theirs: Sequence[float], alpha: float, least: float = 0.0
+) -> Comparison:
     """Student's t test of the differences of pairs, in which effects common to both sides cancel.
 
     Args:
         ours: one value per seed, two or more.
         theirs: the values of the same seeds in the same order.
         alpha: the significance level that `detectable` and `seeds` refer to.
+        least: the difference that a claim must exceed whatever the test says.
     """
     from scipy.stats import ttest_rel
 
@@ -103,17 +124,20 @@ def paired_t_test(ours: Sequence[float], theirs: Sequence[float], alpha: float) 
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # differences nearly equal
         test = ttest_rel(ours, theirs)
     return _comparison(
-        "paired t", n, mean(differences), test, sd / sqrt(n), alpha, lambda m: (sd / sqrt(m), m - 1)
+        "paired t", n, mean(differences), test, sd / sqrt(n), alpha, least, lambda m: (sd / sqrt(m), m - 1)
     )
 
 
-def welch_t_test(ours: Sequence[float], theirs: Sequence[float], alpha: float) -> Comparison:
+def welch_t_test(
+    ours: Sequence[float], theirs: Sequence[float], alpha: float, least: float = 0.0
+) -> Comparison:
     """Welch's t test, for sides whose seeds are not the same.
 
     Args:
         ours: two or more values.
         theirs: two or more values.
         alpha: the significance level that `detectable` and `seeds` refer to.
+        least: the difference that a claim must exceed whatever the test says.
     """
     from scipy.stats import ttest_ind
 
@@ -128,6 +152,7 @@ def welch_t_test(ours: Sequence[float], theirs: Sequence[float], alpha: float) -
         test,
         error,
         alpha,
+        least,
         lambda m: (sqrt(sum(variances) / m), 2 * m - 2),
     )
 
@@ -163,6 +188,7 @@ def _comparison(
     test: Any,  # Any: a result of scipy, which has no type stubs
     error: float,
     alpha: float,
+    least: float,
     design: Callable[[int], tuple[float, float]],
 ) -> Comparison:
     """Make the `Comparison` of a t test, with its power.
@@ -174,21 +200,37 @@ def _comparison(
         test: the result of scipy, undefined if `error` is 0.
         error: standard error of the difference.
         alpha: the significance level of `detectable` and `seeds`.
+        least: the difference that a claim must exceed.
         design: a function of the number of seeds per side that returns standard error and degrees of freedom.
     """
     interval = test.confidence_interval(LEVEL)
     without_noise = 0.0 if difference else 1.0
-    return Comparison(
+    found = Comparison(
         test=name,
         n=n,
         difference=difference,
         low=float(interval.low) if error else difference,
         high=float(interval.high) if error else difference,
         p=float(test.pvalue) if error else without_noise,
-        detectable=error * detectable_shift(float(test.df), alpha),
-        seeds=_sufficient_seeds(difference, design, alpha),
+        detectable=detectable_difference(error, float(test.df), alpha, least),
+        seeds=None,
         error=error,
+        least=least,
     )
+    return replace(found, seeds=_sufficient_seeds(found, design, alpha))
+
+
+def detectable_difference(error: float, dof: float, alpha: float, least: float) -> float:
+    """The smallest true difference that a study shows with probability `POWER`.
+
+    Args:
+        error: its standard error.
+        dof: degrees of freedom.
+        alpha: the significance level.
+        least: the difference that the observed one must exceed whatever the test says.
+    """
+    of_test = error * detectable_shift(dof, alpha)
+    return max(of_test, least + error * quantile(POWER, dof)) if least else of_test
 
 
 @cache
@@ -208,14 +250,11 @@ def detectable_shift(dof: float, alpha: float) -> float:
 
 
 def _sufficient_seeds(
-    difference: float, design: Callable[[int], tuple[float, float]], alpha: float
+    found: Comparison, design: Callable[[int], tuple[float, float]], alpha: float
 ) -> int | None:
-    """The smallest number of seeds that detects a difference with probability `POWER`."""
-
-    def suffices(m: int) -> bool:
-        error, dof = design(m)
-        return abs(difference) >= error * detectable_shift(dof, alpha)
-
+    """The smallest number of seeds that shows the observed difference with probability `POWER`."""
     numbers = range(2, MAX_SEEDS + 1)
-    index = bisect_left(numbers, True, key=suffices) if difference else len(numbers)
+    index = len(numbers)
+    if found.difference and not found.is_within_least:
+        index = bisect_left(numbers, True, key=lambda m: found.shows(found.difference, *design(m), alpha))
     return numbers[index] if index < len(numbers) else None

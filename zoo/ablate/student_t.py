@@ -6,6 +6,8 @@ number, of which a simulated study needs thousands, and is imported in a sixth o
 
 from __future__ import annotations
 
+import math
+
 from scipy import special
 
 
@@ -23,10 +25,10 @@ def critical_value(error: float, df: float) -> float:
     """The value that |t| exceeds with probability `error`.
 
     Args:
-        error: the probability.
+        error: the probability; no value is large enough for 0.
         df: degrees of freedom.
     """
-    return float(-special.stdtrit(df, error / 2))
+    return float(-special.stdtrit(df, error / 2)) if error > 0 else math.inf
 
 
 def two_sided_p(t: float, df: float) -> float:

@@ -11,7 +11,7 @@ from zoo.ablate.main_effects import main_effects
 from zoo.ablate.quiet import disturbance
 from zoo.ablate.results import Results
 from zoo.ablate.speedup import Speedup, speedups, target_loss
-from zoo.ablate.statistics import LEVEL, POWER
+from zoo.ablate.statistics import LEVEL, POWER, Comparison
 from zoo.ablate.table import (
     MISSING,
     Column,
@@ -63,7 +63,8 @@ def verdict_table(judgement: Judgement) -> Table:
         f"{'below' if measure.lower_is_better else 'above'} 0 is better, with "
         "the confidence interval of this comparison alone. A verdict needs p (Holm) of at most "
         f"{judgement.alpha:g}. Detectable: the smallest true difference that these runs would show with "
-        f"probability {POWER:g}. Seeds needed: to show the observed difference with that probability. "
+        f"probability {POWER:g}. Seeds needed: to show the observed difference with that probability; no "
+        "number shows one that tuning alone makes. "
         "Spikes: their number in all runs, and in brackets how far the loss rose in the worst one."
         + _looks_note(results.manifest.max_seeds),
         drop=("test", "spikes", "detectable", "seeds needed", best, "p", "seeds", "p (Holm)"),
@@ -134,9 +135,15 @@ def _verdict_row(results: Results, verdict: VariantVerdict) -> list[object]:
         verdict.p,
         comparison and comparison.test,
         comparison and comparison.detectable,
-        comparison and (comparison.seeds or f"> {comparison.most_seeds}"),
+        comparison and _seeds_needed(comparison),
         (sum(run.spikes for run in runs), depth) if runs else None,
     ]
+
+
+def _seeds_needed(comparison: Comparison) -> int | str:
+    if comparison.is_within_least:
+        return "no number"
+    return comparison.seeds or f"> {comparison.most_seeds}"
 
 
 def effect_table(results: Results) -> Table:

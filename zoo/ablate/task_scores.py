@@ -19,6 +19,7 @@ class RecordedScore:
     Attributes:
         value: the score; None if it is not a finite number.
         higher_is_better: whether larger values are better; None if the task does not state it.
+        step: the step of the run's checkpoint; None in files of earlier versions.
         limit: largest number of questions; None: all of them.
         fewshot: number of solved examples in front of each question; None for groups of tasks.
         chat_template: whether the questions were asked in the model's chat template.
@@ -28,6 +29,7 @@ class RecordedScore:
 
     value: float | None
     higher_is_better: bool | None
+    step: int | None = None
     limit: int | None = None
     fewshot: int | None = None
     chat_template: bool = False
@@ -54,6 +56,7 @@ def task_scores(run: RunFolder) -> dict[str, RecordedScore]:
             scores[name] = RecordedScore(
                 s["value"],
                 s["higher_is_better"],
+                content.get("step"),
                 content.get("limit"),
                 s.get("fewshot"),
                 content.get("chat_template", False),

@@ -202,21 +202,19 @@ def _qualify(results: Results, verdict: VariantVerdict) -> VariantVerdict:
             why = f"{verdict.word} in the runs that finished, but {of}"
             return replace(verdict, word="undecided", why=why, is_open=False)
     comparison = verdict.comparison
-    sd = gap(results, verdict.variant) if failing else None
-    if comparison is not None and sd is not None and abs(comparison.difference) <= GAPS * sd:
+    if failing and comparison is not None and comparison.is_within_least:
         why = (
             f"{verdict.word} by the seeds, but the difference is within {GAPS:g} standard deviations, "
-            f"{sd:.2g} "
-            "each, of what tuning alone makes"
+            f"{comparison.least / GAPS:.2g} each, of what tuning alone makes"
         )
         return _left_open(results, replace(verdict, word="undecided", why=why))
     if verdict.word != "undecided" or comparison is None:
         return replace(verdict, is_open=verdict.is_open and verdict.word == "undecided")
     seeds = f"more than {comparison.most_seeds}" if comparison.seeds is None else f"{comparison.seeds}"
-    why = (
-        f"the smallest difference that these runs could show is {comparison.detectable:.2g}; to show one of "
-        f"the observed size would take {seeds} seeds"
-    )
+    needed = f"to show one of the observed size would take {seeds} seeds"
+    if comparison.is_within_least:
+        needed = "no number of seeds shows one of the observed size, which tuning alone makes"
+    why = f"the smallest difference that these runs could show is {comparison.detectable:.2g}; {needed}"
     return _left_open(results, replace(verdict, why=why))
 
 
@@ -266,11 +264,14 @@ def _too_early(results: Results, variant: str, alpha: float) -> str:
 def _compare(results: Results, variant: str, alpha: float, share: float) -> Comparison:
     """The test of a variant at the level `share` of `alpha`."""
     ours, theirs = results.finals(variant), results.finals(results.baseline)
+    least = GAPS * (gap(results, variant) or 0.0)
     if _choose_test(results, variant, alpha) == "welch":
-        return welch_t_test(list(ours.values()), list(theirs.values()), share)
+        return welch_t_test(list(ours.values()), list(theirs.values()), share, least)
     seeds, most = sorted(ours.keys() & theirs.keys()), results.manifest.max_seeds
     pairs = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
-    return paired_t_test(*pairs, share) if most is None else compare_pairs(*pairs, most, alpha, share)
+    if most is None:
+        return paired_t_test(*pairs, share, least)
+    return compare_pairs(*pairs, most, alpha, share, least)
 
 
 def _constant_difference(results: Results, variant: str) -> bool:

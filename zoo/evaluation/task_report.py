@@ -63,6 +63,7 @@ class TaskReport:
 
     Attributes:
         model: the path that the model was loaded from.
+        step: the step of the run's checkpoint; None if the model is not one of a run.
         context: largest number of tokens that the model reads; None: any number.
         limit: largest number of questions of each task; None: all of them.
         harness: version of lm-evaluation-harness.
@@ -72,6 +73,7 @@ class TaskReport:
     """
 
     model: str
+    step: int | None
     context: int | None
     limit: int | None
     harness: str
@@ -169,6 +171,7 @@ def tasks(
 
     with warnings_only():
         require_known(names, task_path)
+    checkpoint = RunFolder(path).checkpoint() if RunFolder(path).exists else None
     model = ZooLM(path, tokenizer, next(iter(contexts), None), device, batch_size)
     with offline(), warnings_only():
         loaded = load_tasks(names, task_path, fewshot=num_fewshot, limit=limit, context=model.context)
@@ -189,6 +192,7 @@ def tasks(
         )
     report = TaskReport(
         model=str(path),
+        step=None if checkpoint is None else checkpoint.named_step,
         context=None if model.context == UNLIMITED else model.context,
         limit=limit,
         harness=version("lm_eval"),

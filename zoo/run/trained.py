@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from zoo.data.classification.class_names import read_labels, write_labels
 from zoo.data.dataset import DataConfig
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.saved import SavedConfig, find_tokenizer
@@ -121,6 +122,23 @@ def published_ends(path: Path, model: Model, data: DataConfig | None) -> frozens
     if not isinstance(ends, list | tuple) or not all(type(end) is int for end in ends):
         raise DataError(f"{path}: eos_token_id is {value!r}; expected a token or a list of tokens")
     return frozenset(ends)
+
+
+def bring_labels(source: Path, folder: Path) -> bool:
+    """Copy the names of a classifier's classes, in the order of their indices, into another folder.
+
+    Args:
+        source: a run, one of its checkpoints or a file of one, or any other model.
+        folder: an existing folder.
+
+    Returns:
+        Whether the source has such names.
+    """
+    of_source = model_folder(source)
+    if not of_source.labels.is_file():
+        return False
+    write_labels(folder, read_labels(of_source.path))
+    return True
 
 
 def bring_tokenizer(source: Path, folder: Path) -> str:

@@ -221,6 +221,8 @@ class Checkpoints:
         def write() -> None:
             state = checkpoint.read_state()
             del state[CheckpointFolder.OWED]
+            if best:
+                state.pop(CheckpointFolder.EXTRA, None)
             checkpoint.write_state({**state, **pointers})
             for which, value in best.items():
                 self._run.point(which, checkpoint, **{self.measure.name: value})

@@ -87,9 +87,9 @@ class TrainingLoop:
                     best = self._evaluate(interrupt)
                 except EvaluationStopped:
                     self.owes_evaluation = stopped = True
-            last = stopped or self.done == self.settings.steps
-            if last or best or self.done % self.settings.checkpoint_every == 0:
-                self._save(best)
+            is_due = bool(best) or self._due(self.settings.checkpoint_every)
+            if stopped or is_due:
+                self._save(best, extra=not is_due)
         return self.done
 
     def _first_evaluation(self, interrupt: Interrupt) -> bool:
@@ -296,8 +296,13 @@ class TrainingLoop:
         found_by = {which: with_perplexity(metrics)[name] for which, metrics in values.items()}
         return self.checkpoints.improvements(found_by)
 
-    def _save(self, best: Mapping[Which, float]) -> None:
-        """Write a checkpoint, unless the last step made weights or buffers non-finite."""
+    def _save(self, best: Mapping[Which, float], extra: bool) -> None:
+        """Write a checkpoint, unless the last step made weights or buffers non-finite.
+
+        Args:
+            best: the values of the measure that are the best so far, by the name of the checkpoint.
+            extra: whether the checkpoint is written only because the run is stopped.
+        """
         self._log_pending_spike()
         parameters = self.parts.model.parameters()
         self._require_finite("norm of the weights", global_norm(parameters).item())
@@ -314,6 +319,7 @@ class TrainingLoop:
                 **self.spikes.state(),
                 **self._clip_state(),
                 **({CheckpointFolder.OWED: True} if self.owes_evaluation else {}),
+                **({CheckpointFolder.EXTRA: True} if extra else {}),
             },
         )
 

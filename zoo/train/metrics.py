@@ -86,7 +86,11 @@ class MetricsLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._open.close()
+        try:
+            self._open.close()
+        except OSError:  # the line that could not be written is in the file's buffer still
+            if error is None:
+                raise
 
     def write(self, kind: str, step: int, **values: Json) -> None:
         """Append a line and flush it to the operating system.

@@ -85,7 +85,7 @@ def run_session(
         try:
             return _session(job, start, world, claim, console, until, records, interrupt, task)
         except Rollback as rollback:
-            start = go_back(rollback, job.folder, world)
+            start = go_back(rollback, job.folder, world, job.train.checkpoint_every)
             if console:
                 console.print(f"step {rollback.spike.at}: {rollback.spike}; back to step {start.step}")
 

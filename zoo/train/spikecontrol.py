@@ -136,7 +136,7 @@ class SpikeControl:
             DivergenceError: Too many steps in a row were skipped, or the run was rolled back too often.
         """
         settings, state = self._settings, self.rollback_state
-        if spike.action == "rollback" and self._run.checkpoint() is not None:
+        if spike.action == "rollback" and _targets(self._run):
             at_most = settings.at_most or AT_MOST
             if len(state.rollbacks) < at_most:
                 raise Rollback(spike, state, settings)
@@ -159,16 +159,30 @@ class SpikeControl:
         return {KEY: {**self._earlier, **known}} if self._earlier else {}
 
 
-def go_back(rollback: Rollback, run: RunFolder, world: World) -> Start:
+def _targets(run: RunFolder) -> list[CheckpointFolder]:
+    """The checkpoints that a run may go back to, in the order of their steps.
+
+    A checkpoint that was written because the run was stopped is none of them, so that a run which was
+    stopped and resumed goes back to the same step as one that never was.
+    """
+    if (last := run.checkpoint()) is None:
+        return []
+    before = (folder for folder in run.checkpoints() if folder.named_step <= last.named_step)
+    return [folder for folder in before if not folder.is_extra]
+
+
+def go_back(rollback: Rollback, run: RunFolder, world: World, every: int) -> Start:
     """Make a checkpoint before a spike the last one of the run, and skip the batches after it.
 
     The run goes back to the last checkpoint. If the spike comes soon after another rollback, which then did
-    not help, it goes back to the previous one, if that is kept.
+    not help, it goes back to the previous one, if that is kept. A checkpoint that is kept only as the best
+    one may be much older; the run does not go back to it.
 
     Args:
         rollback: the spike, and the effect of earlier rollbacks.
         run: the run folder; the decision is written into the checkpoint.
         world: the ranks; the main one writes.
+        every: the number of steps between two checkpoints.
 
     Returns:
         The start from which training continues.
@@ -176,10 +190,9 @@ def go_back(rollback: Rollback, run: RunFolder, world: World) -> Start:
     if world.is_main:
         spike, before, settings = rollback.spike, rollback.state, rollback.settings
         again = spike.at <= before.cool_until
-        last = run.checkpoint()
-        assert last is not None  # otherwise the spike's batch was skipped
-        kept = [folder for folder in run.checkpoints() if folder.named_step <= last.named_step]
-        target = kept[-2] if again and len(kept) > 1 else kept[-1]
+        *earlier, target = _targets(run)  # without any the spike's batch was skipped
+        if again and earlier and target.named_step - earlier[-1].named_step <= every:
+            target = earlier[-1]
         after = RollbackState(
             skipped=before.skipped + spike.at - target.step,
             cool_until=target.step + (settings.cool_steps or COOL_STEPS),

@@ -104,6 +104,8 @@ class CheckpointFolder(ModelFolder):
 
     OWED: ClassVar[str] = "owes_evaluation"
     """The key that state.json has only if the run was stopped before an evaluation was complete."""
+    EXTRA: ClassVar[str] = "extra"
+    """The key that state.json has only if the checkpoint was written because the run was stopped."""
 
     @property
     def model(self) -> Path:
@@ -139,6 +141,13 @@ class CheckpointFolder(ModelFolder):
     def owes_evaluation(self) -> bool:
         """Whether the run was stopped before the evaluation that follows the step was complete."""
         return bool(self.read_state().get(self.OWED))
+
+    @property
+    def is_extra(self) -> bool:
+        """Whether the checkpoint exists only because the run was stopped; False if it cannot be read."""
+        with suppress(CheckpointError):
+            return bool(self.read_state().get(self.EXTRA))
+        return False
 
     @property
     def named_step(self) -> int:
@@ -466,13 +475,18 @@ class RunFolder(ModelFolder):
         return best if best and self._folder(best["checkpoint"]).named_step <= last.named_step else None
 
     def prune(self, keep_last: int) -> None:
-        """Delete all checkpoints but the last few and those that a pointer names."""
+        """Delete all checkpoints but the last few and those that a pointer names.
+
+        What was written only because the run was stopped does not count, so that a run which went on has the
+        same checkpoints as one that was never stopped.
+        """
         named = [self.checkpoint("last")]
         for which in self.best_names():
             with suppress(CheckpointError):  # best.json or its checkpoint was deleted in the meantime
                 named.append(self.checkpoint(which))
-        old = [*self.checkpoints()][:-keep_last]
-        remove(*(folder.path for folder in old if folder not in named))
+        every = [*self.checkpoints()]
+        kept = [folder for folder in every if not folder.is_extra][-keep_last:] + named
+        remove(*(folder.path for folder in every if folder not in kept))
 
     def describe(self, checkpoint: ModelFolder) -> None:
         """Link the files that are needed to use the run's model into the folder of a checkpoint."""

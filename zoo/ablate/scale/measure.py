@@ -14,7 +14,7 @@ from zoo.ablate.scale.law import Law, fit_law
 from zoo.ablate.scale.line import FEWEST_SIZES, Estimate, Line
 from zoo.ablate.scale.outcomes import ItemOutcome, compare_outcome
 from zoo.ablate.scale.runs import cells
-from zoo.ablate.scale.speedup import Cells, SizeSpeedup, size_speedup
+from zoo.ablate.scale.speedup import Cells, RisingLossError, SizeSpeedup, size_speedup
 from zoo.ablate.scale.tuned import TunedSize
 from zoo.ablate.scale.tuning import random_gap, tuning_gap
 from zoo.ablate.statistics import LEVEL
@@ -32,7 +32,7 @@ class UnusedSize:
         params: number of parameters of the baseline's model.
         reason: the reason in words.
         differs: whether it was left out because of the losses: the variant is so much better or worse there
-            that there is no factor, or runs diverged.
+            that there is no factor, the loss rises with more tokens, or runs diverged.
     """
 
     params: float
@@ -245,7 +245,9 @@ def _add_size(measurement: VariantMeasurement, params: float, pair: SizePair) ->
     try:
         size = size_speedup(params, ours, theirs)
     except ValueError as error:
-        measurement.left_out.append(UnusedSize(params, str(error)))
+        measurement.left_out.append(
+            UnusedSize(params, str(error), differs=isinstance(error, RisingLossError))
+        )
         return
     measurement.sizes.append(size)
     if size.problem:

@@ -128,7 +128,7 @@ def notes(
             f"variants, {until}: no claim is possible yet"
         )
     if held and half is not None and half >= abs(size.ln_c):
-        yield _why_the_interval_contains_1(measurement, looks, share)
+        yield from _why_the_interval_contains_1(measurement, looks, share)
     if (enough := _saturation(measurement)) is not None and size.seeds >= enough:
         yield (
             f"{size.seeds} seeds: from {max(2, math.ceil(enough))} on, (standard deviation of a pair / that "
@@ -170,18 +170,22 @@ def _saturation(measurement: VariantMeasurement) -> float | None:
     return saturation(size.se * math.sqrt(size.seeds), measurement.gap)
 
 
-def _why_the_interval_contains_1(measurement: VariantMeasurement, looks: Looks, share: float) -> str:
+def _why_the_interval_contains_1(
+    measurement: VariantMeasurement, looks: Looks, share: float
+) -> Iterator[str]:
+    """The reason in a sentence; none where it is that claims and intervals have different levels."""
     size = measurement.usable[-1]
     if looks.anytime and size.se and anytime_p(size.ln_c / size.se, size.seeds) > share:
         _, seeds = anytime_p_so_far(_ts(measurement))
-        return (
+        yield (
             f"the word was shown after {seeds} seeds, where e was largest, and stays; the interval is that "
             f"of the present {size.seeds} seeds, and contains 1"
         )
-    return (
-        "the interval contains 1 because it includes the error of tuning; the word asks for the critical "
-        f"value of the seeds alone and for more than {GAPS:g} standard deviations of tuning"
-    )
+    elif measurement.gap is not None:
+        yield (
+            "the interval contains 1 because it includes the error of tuning; the word asks for the critical "
+            f"value of the seeds alone and for more than {GAPS:g} standard deviations of tuning"
+        )
 
 
 def _ts(measurement: VariantMeasurement) -> dict[int, float]:

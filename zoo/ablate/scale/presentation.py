@@ -36,7 +36,7 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         return f"{name}: {verdict.word} {preposition} {baseline} ({reasons})."
     if verdict.word == "undecided":
         shown = f"; this study would have shown {_text(verdict.detectable)} x" if verdict.detectable else ""
-        return f"{name}: undecided against {baseline}{shown}."
+        return " ".join([f"{name}: undecided against {baseline}{shown}.", *_not_judged(verdict)])
     if verdict.word == "equal":
         assert margin is not None  # "equal" needs a margin
         where = "at one size" if line is None else f"{len(line.x)} sizes"
@@ -181,9 +181,8 @@ def _trend(verdict: ScaleVerdict, sign: int) -> str:
 
 
 def _per_doubling(slope: Estimate, sign: int = 1) -> Factor:
-    half = slope.half95
-    changes = (sign * slope.estimate + k * half for k in (0, -1, 1))
-    change, low, high = (exp(ln_change * DOUBLING) - 1 for ln_change in changes)
+    change, half = sign * slope.estimate, slope.half95
+    change, low, high = (exp(each * DOUBLING) - 1 for each in (change, change - half, change + half))
     return change, low, high
 
 

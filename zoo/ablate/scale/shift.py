@@ -104,9 +104,31 @@ class Ladder:
         _, _, _, rest, curve = self._fitted(y, shift, weights)
         return (rest**2).sum(1), curve
 
+    def slopes(self, shift: Array, curve: Array) -> Array:
+        """The change of ln loss per e-fold of a side's own tokens at every point of fitted curves.
+
+        Args:
+            shift: (studies, 2), theta and phi.
+            curve: (studies, degree + 1), from `project`.
+
+        Returns:
+            (studies, points).
+        """
+        z = self._shifted(shift)
+        powers = z[:, :, None] ** np.arange(self.degree - 1, -1, -1)
+        of_curve = np.einsum("kpi,ki->kp", powers, curve[:, :-1] * np.arange(self.degree, 0, -1))
+        slopes: Array = of_curve * np.where(self.of_variant, 1 + shift[:, 1:], 1.0)
+        return slopes
+
+    def _shifted(self, shift: Array) -> Array:
+        """Where the points of every study lie on its curve."""
+        moves = shift[:, :1] + shift[:, 1:] * (self.u - self.middle)
+        shifted: Array = self.u + np.where(self.of_variant, moves, 0.0)
+        return shifted
+
     def _fitted(self, y: Array, shift: Array, weights: Array) -> tuple[Array, Array, Array, Array, Array]:
         """The powers of the shifted u, their orthonormal basis, its size, the residuals and coefficients."""
-        z = self.u + np.where(self.of_variant, shift[:, :1] + shift[:, 1:] * (self.u - self.middle), 0.0)
+        z = self._shifted(shift)
         powers = z[:, :, None] ** np.arange(self.degree, -1, -1)
         q, r = np.linalg.qr(weights[:, :, None] * powers)
         diagonal = np.einsum("kii->ki", r)

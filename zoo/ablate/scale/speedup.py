@@ -37,6 +37,10 @@ def exp(ln_c: float) -> float:
     return math.inf if ln_c >= math.log(sys.float_info.max) else math.exp(ln_c)
 
 
+class RisingLossError(ValueError):
+    """The fitted curve does not fall where runs lie, so that no tokens of the one side match the other's."""
+
+
 @dataclass(frozen=True)
 class SizeSpeedup:
     """The speed-up at one size, by itself.
@@ -123,7 +127,8 @@ def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
         no seed in common, their variances are added.
 
     Raises:
-        ValueError: There are too few budgets, or the loss does not fall with more tokens.
+        RisingLossError: The curve does not fall with more tokens, at one of the budgets of a side.
+        ValueError: There are too few budgets.
     """
     budgets = [len({tokens for tokens, _ in side}) for side in (baseline, variant)]
     most = max(tokens for tokens, _ in baseline)
@@ -144,9 +149,14 @@ def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
     y = np.concatenate([ln_loss for _, ln_loss in side])[None]
     shift = ladder.search(y)
     se, seeds = _jackknife(ladder, baseline, variant, shift)
-    (curve,) = ladder.project(y, shift)[1]
+    curves = ladder.project(y, shift)[1]
+    (curve,) = curves
     if curve[-2] >= -ROUNDING:
-        raise ValueError("the loss does not fall with more tokens, so that no speed-up can be read off it")
+        raise RisingLossError(
+            "the loss does not fall with more tokens, so that no speed-up can be read off it"
+        )
+    if ladder.slopes(shift, curves).max() >= -ROUNDING:
+        raise RisingLossError("no falling curve fits the losses of both sides, so that there is no speed-up")
     theta, drift = map(float, shift[0])
     return SizeSpeedup(
         params,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -111,6 +111,7 @@ def judge(
     margin: float | None = None,
     alpha: float = ALPHA,
     looks: Looks | None = None,
+    waiting: Iterable[str] = (),
 ) -> dict[str, ScaleVerdict]:
     """Judge every variant of a table against the baseline.
 
@@ -124,6 +125,7 @@ def judge(
         margin: the factor within which two sides count as equal, above 1; None: nothing is called equal.
         alpha: the probability of any false claim, and of a false alarm.
         looks: the declarations if seeds or sizes are added until a decision; None: there is one look.
+        waiting: names of variants that have no runs in the table yet and will make claims at later looks.
 
     Returns:
         The verdict on every other variant.
@@ -154,8 +156,8 @@ def judge(
         variant.loss = table.loss
         _look(variant, alpha, looks)
         add_costs(variant, _ratios(table, baseline, variant.name))
-    answers = word_all(measurements, baseline, margin, alpha, looks)
-    others_answers = word_all({**measurements, **robust}, baseline, margin, alpha, looks)
+    answers = word_all(measurements, baseline, margin, alpha, looks, waiting)
+    others_answers = word_all({**measurements, **robust}, baseline, margin, alpha, looks, waiting)
     return {
         name: _verdict(answer, margin, looks, others_answers[name] if name in robust else None)
         for name, answer in answers.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -99,6 +99,7 @@ def word_all(
     margin: float | None,
     alpha: float,
     looks: Looks,
+    waiting: Iterable[str] = (),
 ) -> dict[str, Answer]:
     """The words on all variants, which share the error by the graph.
 
@@ -111,6 +112,7 @@ def word_all(
         margin: the factor within which two sides count as equal; None: nothing is called equal.
         alpha: the probability of any false claim.
         looks: the declarations.
+        waiting: names of variants that have no measurement yet and may make a claim later.
     """
     all_claims = {name: _claims(variant, alpha, looks) for name, variant in measurements.items()}
     chains = {
@@ -118,6 +120,7 @@ def word_all(
         for name, chain in all_claims.items()
         if chain or looks.several
     }
+    chains |= dict.fromkeys(waiting, NO_CLAIM_YET)
     check = {name: chains.pop(name) for name in chains.keys() & {baseline + AGAIN}}
     held = claims(chains, alpha) | claims(check, alpha)
     sharing = {name: len(group) for group in (chains, check) for name in group}
@@ -177,7 +180,9 @@ def too_early(measurement: VariantMeasurement, alpha: float, looks: Looks) -> st
         looks: the declarations.
     """
     if measurement.line is not None:
-        return ""
+        if measurement.critical != math.inf:
+            return ""
+        return f"no look at {len(measurement.line.x)} sizes is possible at the level {alpha:g}"
     if looks.sizes:
         return f"the first look at the declared sizes is at {FEWEST_SIZES}: no word before"
     return one_size.too_early(measurement, alpha, looks)
@@ -204,8 +209,11 @@ def _answer(
 def _within(measurement: VariantMeasurement, margin: float) -> bool:
     """Two one-sided tests at .05, in the middle and at the largest size.
 
-    At one size the variance of the tuning is included; if it is not known, nothing is called equal.
+    At one size the variance of the tuning is included; if it is not known, nothing is called equal. Nor is it
+    where a larger size was left out because of its losses, as the largest size is the one that counts.
     """
+    if measurement.beyond:
+        return False
     if measurement.line is None:
         half = measurement.half_alone(0.9)
         return (

@@ -10,7 +10,7 @@ from zoo.models import Model
 from zoo.reparam import WeSaR
 from zoo.reparam.convert import require_split
 from zoo.run.conversion import merge, split
-from zoo.run.trained import bring_tokenizer
+from zoo.run.trained import bring_labels, bring_tokenizer
 from zoo.run.warm.ngpt import check_source, to_ngpt
 from zoo.run.warm.text import Text, text_of
 from zoo.utils.atomic import require_new, write_folder
@@ -106,12 +106,17 @@ def convert(source: Path, out: Path, *, to: str, text: Path | None = None) -> Wa
         made = to_ngpt(model, given.measured)
     after = given.loss(made) if given else None
 
-    tokenizer = ""
+    tokenizer, classes = "", getattr(model.recipe.model, "classes", None)
 
     def fill(folder: Path) -> None:
         nonlocal tokenizer
         save_model(made, folder)
         tokenizer = bring_tokenizer(source, folder)
+        if not bring_labels(source, folder) and "config" in model.published and classes:
+            raise ZooError(
+                f"convert: {source}: the names of its classes are in a config.json, which a checkpoint of "
+                "zoo does not have; expected what `zoo import` makes of this folder"
+            )
 
     write_folder(out, fill)  # atomically: an incomplete folder would prevent a second attempt
     return WarmStart(out, to, before, after, logits, tokenizer, unmeasured)
