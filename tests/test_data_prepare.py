@@ -457,6 +457,20 @@ def test_a_corpus_of_its_own_to_validate_on(texts: Path, tmp_path: Path) -> None
     assert again.folder != corpus.folder
 
 
+def test_a_file_that_becomes_one_to_validate_on_is_no_longer_learned(texts: Path, tmp_path: Path) -> None:
+    """The same files in the same order, of which another one is the first of the validation corpus."""
+    other = tmp_path / "valid"
+    other.mkdir()
+    (texts / "39.txt").rename(other / "39.txt")
+    data = config(texts, validation=0, validation_corpus={"type": "text", "paths": [str(other)]})
+    first = prepare(data)
+    (texts / "38.txt").rename(other / "38.txt")
+    second = prepare(data)
+    assert second.folder != first.folder
+    assert (len(documents(first.train)), len(documents(second.train))) == (DOCUMENTS - 1, DOCUMENTS - 2)
+    assert len(documents(second.validation)) == 2
+
+
 BLANK_FILES = {"null.jsonl": '{"text": null}\n{"text": ""}\n', "blank/a.txt": " \n", "blank/b.txt": ""}
 
 

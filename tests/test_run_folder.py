@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -168,6 +169,29 @@ def test_other_text_at_another_place_is_refused(runs: Path, tmp_path: Path) -> N
     config = load_config(copy, [f"data.corpus.paths={tmp_path / 'text.txt'}"])
     with pytest.raises(CheckpointError, match="was trained on other data"):
         train(config, resume=True, folder=RunFolder(copy))
+
+
+def test_a_run_with_a_validation_corpus_goes_on_from_an_earlier_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoint has the fingerprint without the number of files of each corpus."""
+    (tmp_path / "valid.txt").write_text(TEXT[:400], encoding="utf-8")
+    fields = tiny_fields(tmp_path, steps=6, checkpoint_every=4)
+    del fields["data"]["validation"]
+    fields["data"]["validation_corpus"] = {"type": "text", "paths": [str(tmp_path / "valid.txt")]}
+    whole = train(load_config(fields, ["name=whole"])).folder
+    run = RunFolder(train(load_config(fields), until=4).folder)
+    checkpoint = run.checkpoint()
+    assert checkpoint is not None and checkpoint.data is not None
+    (manifest,) = (tmp_path / "cache/tokens").glob("*/manifest.json")
+    described = json.loads(manifest.read_text())
+    rules = [{k: v for k, v in corpus.items() if k != "paths"} for corpus in described["corpora"]]
+    key = [described["version"], rules, 0.0, described["sources"], described["tokenizer"]["hash"]]
+    earlier = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
+    assert earlier != checkpoint.data
+    checkpoint.write_state({**checkpoint.read_state(), "data": earlier})
+    train(load_config(run.path), resume=True, folder=run)
+    assert_same(run.path, whole)
 
 
 def mixed(folder: Path, *overrides: str) -> RunConfig:

@@ -162,7 +162,7 @@ def _check_data(configs: Iterable[RunConfig], sweep: Sweep) -> None:
             _check_measure(dataset, sweep.measure)
             dataset.measure_overlap()
             if sweep.lines is not None and all(Job.of(other).data == job.data for other in configs):
-                sweep.lines.require_data(dataset.fingerprint)
+                sweep.lines.require_data(dataset.fingerprint, *dataset.former_fingerprints)
             if sweep.scoring is not None and sweep.context is not None and dataset.tokenizer is not None:
                 sweep.scoring.require_room(dataset.tokenizer, sweep.context)
             return

@@ -197,7 +197,7 @@ class Lines:
         """The columns of a line of another file, with the loss by the metric of this sweep."""
         return {**line.row, "loss": repr(line.of_measure(self._measure).loss)}
 
-    def require_data(self, fingerprint: str) -> None:
+    def require_data(self, fingerprint: str, *former: str) -> None:
         """Check that the lines, and those of other ladders, are of runs that read the data prepared here.
 
         A sweep that goes on elsewhere may find another corpus under the same settings: that of Python's
@@ -205,12 +205,13 @@ class Lines:
 
         Args:
             fingerprint: the fingerprint of the prepared data.
+            *former: the fingerprints that earlier versions gave the same data.
 
         Raises:
             DataError: A line has another fingerprint.
         """
         for line in (*self, *self._others.values()):
-            if (before := line.row["data"]) not in ("", fingerprint):
+            if (before := line.row["data"]) not in ("", fingerprint, *former):
                 raise DataError(
                     f"{line.run.place}: data: value {before}: the data prepared here are {fingerprint}; "
                     "expected the files that the runs of these lines have read, or another `lines`"

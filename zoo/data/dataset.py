@@ -74,7 +74,7 @@ class Dataset(ABC):
 
     Attributes:
         fingerprint: digest that changes whenever an example changes, but not when files are moved.
-        former_fingerprint: the digest that zoo 0.1 wrote for the same examples, if it was different.
+        former_fingerprints: the digests that earlier versions wrote for the same examples.
         tokenizer: the tokenizer of the examples; None for images.
         unit: plural noun for the unit that is counted: tokens, images.
         units_per_example: number of units in one example.
@@ -87,7 +87,7 @@ class Dataset(ABC):
     """
 
     fingerprint: str
-    former_fingerprint: str | None = None
+    former_fingerprints: tuple[str, ...] = ()
     tokenizer: Tokenizer | None
     unit: str
     units_per_example: int

@@ -324,7 +324,7 @@ def check_same_data(checkpoint: CheckpointFolder, dataset: Dataset) -> None:
         CheckpointError: The data has changed since.
     """
     before = checkpoint.data
-    if before not in (dataset.fingerprint, dataset.former_fingerprint):
+    if before not in (dataset.fingerprint, *dataset.former_fingerprints):
         raise CheckpointError(
             f"{checkpoint}: the run was trained on other data ({before}, now {dataset.fingerprint}): the "
             "files or the tokenizer have changed. Restore them, or start a run of another name (name=...)"

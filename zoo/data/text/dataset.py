@@ -152,7 +152,7 @@ class TextDataset(Dataset):
         self.corpus: TokenizedCorpus = prepare(data, vocab_size)
         self.tokenizer = self.corpus.tokenizer
         self.fingerprint = self.corpus.folder.name
-        self.former_fingerprint = self.corpus.former_fingerprint
+        self.former_fingerprints = self.corpus.former_fingerprints
         self.units_per_example = data.units.number
         self.train_units = len(self.corpus.train)
         self.bytes_per_target = self._bytes_per_target()

@@ -48,8 +48,8 @@ class TokenizedCorpus:
         validation: the validation tokens; None if nothing is held out.
         manifest: sources, split and counts.
         folder: folder of the files; its name is the fingerprint of the tokens.
-        former_fingerprint: the fingerprint of zoo 0.1 for the same tokens, which also depended on the paths
-            of the files.
+        former_fingerprints: the fingerprints that earlier versions gave the same tokens: that of zoo 0.1,
+            which also depended on the paths of the files, and that without the number of files per corpus.
     """
 
     tokenizer: Tokenizer
@@ -57,7 +57,7 @@ class TokenizedCorpus:
     validation: TokenFile | None
     manifest: TokenManifest
     folder: Path
-    former_fingerprint: str
+    former_fingerprints: tuple[str, ...]
 
 
 def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
@@ -73,15 +73,18 @@ def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
     Raises:
         DataError: The text, the tokenizer or the sizes cannot be used, or the disk cannot be written.
     """
-    sources = [source for corpus in _corpora(data) for source in corpus.sources()]
+    files = [corpus.sources() for corpus in _corpora(data)]
+    sources = [source for of_corpus in files for source in of_corpus]
     stamps = _stamps(sources)
     entries = [
         SourceEntry(name=source.name, bytes=size, sha256=sha256_file(source.path))
         for source, (size, _) in zip(sources, stamps, strict=True)
     ]
     contents, share = [entry.model_dump() for entry in entries], data.validation_share
-    text_key = [VERSION, [corpus.rules() for corpus in _corpora(data)], share, contents]
-    former_key = [VERSION, [corpus.model_dump(mode="json") for corpus in _corpora(data)], share, contents]
+    flat_key = [VERSION, [corpus.rules() for corpus in _corpora(data)], share, contents]
+    first_key = [VERSION, [corpus.model_dump(mode="json") for corpus in _corpora(data)], share, contents]
+    # The list of contents does not say where the validation corpus begins; with one corpus the key stays.
+    text_key = flat_key if len(files) == 1 else [*flat_key, [len(of_corpus) for of_corpus in files]]
     tokenizer = _tokenizer(data, text_key)
     _check_vocabulary(data, tokenizer, vocab_size)
 
@@ -96,8 +99,8 @@ def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
     train = _open(folder, manifest, manifest.train, data, "training")
     entry = manifest.validation
     validation = None if entry is None else _open(folder, manifest, entry, data, "validation")
-    former_fingerprint = _digest([*former_key, tokenizer.hash])
-    return TokenizedCorpus(tokenizer, train, validation, manifest, folder, former_fingerprint)
+    former = tuple(_digest([*key, tokenizer.hash]) for key in (flat_key, first_key))
+    return TokenizedCorpus(tokenizer, train, validation, manifest, folder, former)
 
 
 def _check_vocabulary(data: TextData, tokenizer: Tokenizer, vocab_size: int | None) -> None:
