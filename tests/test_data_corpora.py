@@ -245,6 +245,27 @@ def test_a_mixture_repeats_and_leaves_out(tmp_path: Path) -> None:
     assert names == [f"1/{i:03}.txt" for i in range(200)]
 
 
+def test_copies_of_a_document_are_not_neighbours(tmp_path: Path) -> None:
+    """They come in passes over all parts, within a mixture of mixtures as well."""
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(name)
+    twice = mixture(tmp_path, 2, 1)
+    found = [(d.id, d.repeated) for d in twice.documents()]
+    first = [(f"{i}/{name}.txt", False) for i in range(2) for name in "ab"]
+    assert found == [*first, ("0/a.txt", True), ("0/b.txt", True)]
+    outer = MixtureCorpus.model_validate({"corpora": [{"corpus": twice, "weight": 2}]})
+    inner = [(f"0/{name}", repeated) for name, repeated in found]
+    assert [(d.id, d.repeated) for d in outer.documents()] == [*inner, *((name, True) for name, _ in inner)]
+
+
+def test_the_rules_of_mixtures_without_copies_stay(tmp_path: Path) -> None:
+    """Tokens that earlier versions have prepared are found by them."""
+    part = {"type": "text", "suffixes": [".txt"], "document": "file"}
+    weighted = [{"weight": 1.0, "corpus": part}, {"weight": 0.5, "corpus": part}]
+    assert mixture(tmp_path, 1, 0.5).rules() == {"type": "mixture", "corpora": weighted}
+    assert "copies" in mixture(tmp_path, 1, 1.5).rules()
+
+
 @pytest.mark.parametrize(
     ("weights", "message"),
     [((0, 0), "the weights of all corpora are 0"), ((-1,), "greater than"), ((), "at least 1")],
@@ -262,7 +283,7 @@ def test_a_weight_may_stand_beside_the_fields_of_a_corpus(tmp_path: Path) -> Non
     file.write_text(f"data: {{corpus: {{type: mixture, corpora: {parts}}}}}")
     data = load_config(file).data
     assert isinstance(data, TextData)
-    assert [d.id for d in data.corpus.documents()] == ["0/a.txt#1"] * 2 + ["1/a.txt#1"]
+    assert [d.id for d in data.corpus.documents()] == ["0/a.txt#1", "1/a.txt#1", "0/a.txt#1"]
     file.write_text(f"\n{file.read_text().replace('paths: a.txt', 'path: a.txt')}")
     message = r"run\.yaml:2: data\.corpus\.corpora\.0\.corpus\.path: unknown key; did you mean 'paths'"
     with pytest.raises(ConfigError, match=message):

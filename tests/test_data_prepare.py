@@ -508,6 +508,20 @@ def test_weights_that_leave_nothing_are_the_reason(texts: Path, tmp_path: Path) 
         prepare(config(texts, corpus={"type": "mixture", "corpora": [part]}))
 
 
+def test_a_weight_repeats_what_is_learned_alone(texts: Path) -> None:
+    """The held-out documents, and with them the loss, do not depend on the weight."""
+
+    def weighted(weight: float) -> dict[str, Any]:
+        part = {"type": "text", "paths": [str(texts)], "document": "file"}
+        return {"type": "mixture", "corpora": [{"corpus": part, "weight": weight}]}
+
+    once, twice = (prepare(config(texts, corpus=weighted(weight))) for weight in (1, 2))
+    assert documents(twice.train) == documents(once.train) * 2
+    assert documents(twice.validation) == documents(once.validation)
+    apart = config(texts, validation=0, validation_corpus=weighted(2))
+    assert sorted(documents(prepare(apart).validation)) == sorted(f.read_bytes() for f in texts.iterdir())
+
+
 def test_two_ways_to_validate_are_one_too_many(texts: Path) -> None:
     with pytest.raises(ValidationError, match="leave one out"):
         config(texts, validation=0.1, validation_corpus={"type": "text", "paths": [str(texts)]})

@@ -327,7 +327,8 @@ def check_same_data(checkpoint: CheckpointFolder, dataset: Dataset) -> None:
     if before not in (dataset.fingerprint, *dataset.former_fingerprints):
         raise CheckpointError(
             f"{checkpoint}: the run was trained on other data ({before}, now {dataset.fingerprint}): the "
-            "files or the tokenizer have changed. Restore them, or start a run of another name (name=...)"
+            "files, the tokenizer or zoo's way of reading them (CHANGELOG.md) have changed. Restore them, or "
+            "start a run of another name (name=...)"
         )
 
 

@@ -26,10 +26,13 @@ class Document:
     Attributes:
         id: name that is the same on every machine; the split depends on it alone.
         text: the text.
+        repeated: whether it is a further copy of a document that the corpus has yielded; a held-out document
+            is read once.
     """
 
     id: str
     text: str
+    repeated: bool = False
 
 
 @dataclass(frozen=True)

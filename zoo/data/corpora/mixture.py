@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -51,17 +52,28 @@ class MixtureCorpus(CorpusConfig):
         return self
 
     def rules(self) -> JsonObject:
-        """The rules and weights of the parts."""
+        """The rules and weights of the parts, and the order of copies where there are any."""
         parts = [{"weight": part.weight, "corpus": part.corpus.rules()} for part in self.corpora]
-        return {"type": self.type, "corpora": parts}
+        # Mixtures without copies keep the tokens that earlier versions have prepared.
+        order = {"copies": "in passes"} if self._passes > 1 else {}
+        return {"type": self.type, "corpora": parts, **order}
+
+    @property
+    def _passes(self) -> int:
+        """The largest number of copies of a document."""
+        return math.ceil(max(part.weight for part in self.corpora))
 
     def documents(self) -> Iterator[Document]:
-        """Yield the documents of each part; all copies of one are on the same side of the split."""
-        for i, part in enumerate(self.corpora):
-            for document in part.corpus.documents() if part.weight else ():
-                placed = Document(f"{i}/{document.id}", document.text)
-                for _ in range(part.count(placed.id)):
-                    yield placed
+        """Yield the documents of each part, then their second copies, and so on.
+
+        All copies of a document are on the same side of the split, and a context seldom has two of them.
+        """
+        for copy in range(self._passes):
+            for i, part in enumerate(self.corpora):
+                for document in part.corpus.documents() if part.weight > copy else ():
+                    name = f"{i}/{document.id}"
+                    if part.count(name) > copy:
+                        yield Document(name, document.text, document.repeated or copy > 0)
 
     def sources(self) -> list[SourceFile]:
         """List the files of the parts that have a weight."""

@@ -204,7 +204,7 @@ def _documents(data: TextData, left_out: list[str] | None = None) -> Iterator[Do
 
 
 def _sides(data: TextData, split: Split, left_out: dict[str, list[str]]) -> Iterator[tuple[bool, str]]:
-    """Yield every text, and whether it is held out.
+    """Yield every text, and whether it is held out; copies of a held-out text are left out.
 
     Args:
         data: the corpora.
@@ -215,7 +215,9 @@ def _sides(data: TextData, split: Split, left_out: dict[str, list[str]]) -> Iter
         DataError: A corpus has no document with text.
     """
     for document in _documents(data, left_out[CORPUS]):
-        yield split.holds_out(document.id), document.text
+        held_out = split.holds_out(document.id)
+        if not (held_out and document.repeated):
+            yield held_out, document.text
     if data.validation_corpus is None:
         return
     documents = with_text(data.validation_corpus.documents(), left_out[VALIDATION_CORPUS])
@@ -223,7 +225,8 @@ def _sides(data: TextData, split: Split, left_out: dict[str, list[str]]) -> Iter
     if first is None:
         raise DataError(f"{VALIDATION_CORPUS}: {data.validation_corpus.why_empty()}")
     for document in chain([first], documents):
-        yield True, document.text
+        if not document.repeated:
+            yield True, document.text
 
 
 def _utf8_bytes(text: str) -> int:
