@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pyarrow import ipc, parquet
 from zoo.data.classification.files import Columns, Example, read_examples
 from zoo.data.corpora.parquet import ParquetCorpus
 from zoo.data.corpora.text import TextCorpus
+from zoo.data.files import find_files
 from zoo.data.instructions.files import read_conversations
 from zoo.data.split import file_digests, read_split
 from zoo.utils.errors import DataError
@@ -175,7 +177,7 @@ def test_several_data_sets_in_a_folder_are_not_mixed(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_datasets_has_saved(tmp_path: Path) -> None:
-    """Streams of record batches in .arrow files, in the order of their names, beside JSON files."""
+    """Streams of record batches in .arrow files, beside JSON files and the result of a `map`."""
     rows = [{"text": f"Größe {i}\n", "id": i} for i in range(5)]
     for number, part in enumerate((rows[:3], rows[3:])):
         table = pyarrow.Table.from_pylist(part)
@@ -183,6 +185,9 @@ def test_a_folder_that_datasets_has_saved(tmp_path: Path) -> None:
         with name.open("wb") as file, ipc.new_stream(file, table.schema) as writer:
             writer.write_table(table, max_chunksize=2)
     (tmp_path / "dataset_info.json").write_text("{}")
+    shutil.copy(tmp_path / "data-00000-of-00002.arrow", tmp_path / "cache-35c33caba7193237.arrow")
+    listed = [{"filename": f"data-{number:05}-of-00002.arrow"} for number in range(2)]
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": listed}))
     documents = list(ParquetCorpus(paths=[str(tmp_path)]).documents())
     assert [document.text for document in documents] == [row["text"] for row in rows]
     assert documents[-1].id == "data-00001-of-00002.arrow:2"
@@ -194,3 +199,13 @@ def test_a_folder_that_datasets_has_saved(tmp_path: Path) -> None:
     (tmp_path / "data-00000-of-00002.arrow").write_bytes(b"ARROW1 is not a stream")
     with pytest.raises(DataError, match="cannot be read as Arrow"):
         list(ParquetCorpus(paths=[str(tmp_path)]).documents())
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": listed[::-1]}))
+    assert [file.name for file in find_files([str(tmp_path.parent)], [".arrow"])] == [
+        "data-00001-of-00002.arrow",
+        "data-00000-of-00002.arrow",
+    ]
+    (tmp_path / "data-00001-of-00002.arrow").unlink()
+    with pytest.raises(
+        DataError, match=r"state\.json: _data_files: 'data-00001-of-00002\.arrow' is not there"
+    ):
+        file_digests(str(tmp_path))

@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from zoo.data.compression import content_suffix, open_content, read_content
+from zoo.data.parquet import ARROW
 from zoo.utils import files
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import CheckpointError, DataError
@@ -23,6 +24,8 @@ from zoo.utils.untyped import JsonObject
 BOM = "\ufeff"
 DATASET_DICT = "dataset_dict.json"
 """The file that `datasets` writes beside the folders of several data sets, some of them for tests."""
+DATASET_STATE, DATA_FILES = "state.json", "_data_files"
+"""The file that `datasets` writes beside the tables of a data set, and its key for the tables."""
 
 
 def find_files(paths: Sequence[str], suffixes: Sequence[str], otherwise: Sequence[str] = ()) -> list[Path]:
@@ -37,11 +40,12 @@ def find_files(paths: Sequence[str], suffixes: Sequence[str], otherwise: Sequenc
 
     Returns:
         Absolute paths, each file once, in the order of `paths`, sorted by name within a directory or glob. A
-        link keeps its own name, because the name that it leads to may lack the suffix.
+        link keeps its own name, because the name that it leads to may lack the suffix. Of a data set that
+        `datasets` has saved, they are the tables that its state.json lists, in that order.
 
     Raises:
         DataError: A path, pattern or directory yields no file, or a directory has both a file and its
-            compressed copy, or several data sets that `datasets` has saved.
+            compressed copy, or several data sets that `datasets` has saved, or lacks a table of one.
     """
     files: dict[Path, Path] = {}
     for written in paths:
@@ -85,7 +89,42 @@ def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> 
 def _inside(folder: Path, suffixes: Sequence[str]) -> list[Path]:
     """The files in a folder and those below it whose content has one of the suffixes."""
     wanted = set(suffixes)
-    return sorted(file for file in _files_below(folder) if {file.suffix, content_suffix(file)} & wanted)
+    found = sorted(file for file in _files_below(folder) if {file.suffix, content_suffix(file)} & wanted)
+    return _without_caches(found) if ARROW in wanted else found
+
+
+def _without_caches(found: Sequence[Path]) -> list[Path]:
+    """Leave out the results of `map` and the like, which `datasets` keeps beside the tables of a data set.
+
+    Raises:
+        DataError: A table of a data set is missing.
+    """
+    listed = {folder: _tables(folder) for folder in {file.parent for file in found}}
+
+    def place(file: Path) -> Path:
+        tables = listed[file.parent]
+        return file if tables is None else file.with_name(f"{tables.index(file):09}")
+
+    kept = (file for file in found if (tables := listed[file.parent]) is None or file in tables)
+    return sorted(kept, key=place)
+
+
+def _tables(folder: Path) -> list[Path] | None:
+    """The tables of a data set that `datasets` has saved in a folder; None: there is no data set.
+
+    Raises:
+        DataError: The file that lists the tables is no JSON object, or a table is missing.
+    """
+    state = folder / DATASET_STATE
+    listed = read_object(state).get(DATA_FILES) if state.is_file() else None
+    if not isinstance(listed, list):
+        return None
+    names = [item.get("filename") for item in listed if isinstance(item, dict)]
+    tables = [folder / name for name in names if isinstance(name, str)]
+    for table in tables:
+        if not table.is_file():
+            raise DataError(f"{state}: {DATA_FILES}: '{table.name}' is not there; expected every table")
+    return tables
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
