@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from pathlib import Path
@@ -177,6 +178,42 @@ def test_validation(tmp_path: Path) -> None:
     beside = dataset(tmp_path, rows, validation=other)
     assert beside.validation_examples is not None
     assert (len(beside.train_examples), len(beside.validation_examples)) == (40, 3)
+
+
+def test_conversations_with_one_beginning_are_on_one_side(tmp_path: Path) -> None:
+    """However they go on; what the assistant says before any user belongs to the prompt."""
+    messages = [[Message("user", f"q{i}"), Message("assistant", "a")] for i in range(40)]
+    messages += [[*two, Message("user", "more"), Message("assistant", "b")] for two in messages]
+    messages += [[Message("assistant", "hello"), *four] for four in messages[40:]]
+    rows = [{"messages": [message._asdict() for message in each]} for each in messages]
+    data = dataset(tmp_path, rows, validation=0.3, context=64)
+    assert data.validation_examples is not None
+    sides = [
+        {(text.startswith(b"hello"), text.split(b"q")[1].split(b"\n")[0]) for text in texts}
+        for texts in (
+            [bytes(encoded.tokens[1:-1]) for encoded in examples.encoded]
+            for examples in (data.train_examples, data.validation_examples)
+        )
+    ]
+    assert not sides[0] & sides[1]
+    assert len(sides[0]) + len(sides[1]) == 80
+
+
+def test_a_changed_split_changes_the_fingerprint(tmp_path: Path) -> None:
+    """Runs on single answers, or with a file to validate on, resume from earlier versions."""
+
+    def earlier(data: InstructionDataset, share: float | None, *files: Path) -> bool:
+        identity = {"type": "plain", "separator": "\n"}
+        digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+        parts = [*digests, share, identity, 32, ByteTokenizer().hash]
+        return data.fingerprint == hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    one = [Message("user", "q"), Message("assistant", "a")]
+    rows = [*ROWS, {"messages": [message._asdict() for message in one * 2]}]
+    train, other = tmp_path / "train.jsonl", written(tmp_path, ROWS, "other.jsonl")
+    assert earlier(dataset(tmp_path, ROWS, validation=0.3), 0.3, train)
+    assert earlier(dataset(tmp_path, rows, validation=str(other)), None, train, other)
+    assert not earlier(dataset(tmp_path, rows, validation=0.3), 0.3, train)
 
 
 def talk(*words: str) -> Conversation:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Annotated, ClassVar, Literal, Protocol, Self, cast
 
@@ -256,7 +256,7 @@ class InstructionDataset(MapDataset[EncodedConversations]):
         if data.packing:
             self._describe_packing()
         self._check_ends(self.tokenizer)
-        self.fingerprint = _fingerprint(data, self.tokenizer)
+        self.fingerprint = _fingerprint(data, self.tokenizer, [*train, *held_out])
         if self.validation_examples is not None and self.tokenizer.keeps_text:
             self.bytes_per_target = _bytes_per_target(self.validation_examples.encoded, self.tokenizer)
 
@@ -350,12 +350,34 @@ def _bytes_per_target(conversations: Sequence[EncodedConversation], tokenizer: T
 
 
 def _split_key(conversation: Conversation) -> str:
-    """The text before the last answer, so that all answers to one prompt are on the same side."""
-    return json.dumps(conversation.messages[:-1])
+    """The prompt, so that all answers to it, and the conversations that go on from them, are on one side."""
+    return json.dumps(_prompt(conversation))
 
 
-def _fingerprint(data: InstructionData, tokenizer: Tokenizer) -> str:
+def _prompt(conversation: Conversation) -> Sequence[Message]:
+    """The messages before the first answer, which is the assistant's first message behind a user's.
+
+    If no user speaks, they are the messages before the last one.
+    """
+    messages = conversation.messages
+    answers = (i for i, (before, message) in enumerate(pairwise(messages), 1) if _is_answer(before, message))
+    return messages[: next(answers, len(messages) - 1)]
+
+
+def _is_answer(before: Message, message: Message) -> bool:
+    return before.role == "user" and message.role == "assistant"
+
+
+def _goes_on(conversation: Conversation) -> bool:
+    """Whether a conversation has further messages behind its first answer."""
+    return len(_prompt(conversation)) < len(conversation.messages) - 1
+
+
+def _fingerprint(data: InstructionData, tokenizer: Tokenizer, conversations: Sequence[Conversation]) -> str:
     share = data.validation if isinstance(data.validation, float) else None
     packed = ["packed"] if data.packing else []
-    settings = [share, data.template.identity(tokenizer), data.context, tokenizer.hash, *packed]
+    # Earlier versions divided by all messages but the last one, which is the same for a single answer.
+    divided = ["by first prompt"] if share is not None and any(map(_goes_on, conversations)) else []
+    identity = data.template.identity(tokenizer)
+    settings = [share, identity, data.context, tokenizer.hash, *packed, *divided]
     return sha256(json.dumps([*file_digests(data.train, data.validation), *settings]).encode())
