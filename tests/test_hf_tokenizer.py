@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import transformers
 from hub_tokenizers import TEXT, TOKENIZERS, saved
 from tokenizers import decoders
 
+from zoo.data.instructions.files import Message
+from zoo.data.instructions.jinja import JinjaTemplate
 from zoo.data.tokenizers.base import check_vocabulary, load_tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.huggingface import WITH_SEGMENTS, HuggingFaceConfig, HuggingFaceTokenizer
@@ -106,6 +109,52 @@ def test_special_tokens_in_a_text_are_text(tmp_path: Path, name: str) -> None:
     assert ours.encode_with_special_tokens(text).count(ours.eos_id) == 1
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert ours.encode_with_special_tokens(text) == theirs.encode(text, add_special_tokens=False)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_an_end_that_was_added_as_a_word_is_special(tmp_path: Path, name: str) -> None:
+    """As by transformers' `add_tokens` and `eos_token = ...`, which counts it among the special tokens."""
+    plain = opened(name, tmp_path / "plain")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "plain")
+    theirs.add_tokens(["<end>"])
+    theirs.eos_token = "<end>"
+    theirs.save_pretrained(tmp_path / "made")
+    content = (tmp_path / "made/tokenizer.json").read_bytes()
+    assert [t["special"] for t in json.loads(content)["added_tokens"] if t["content"] == "<end>"] == [False]
+    ours = find_tokenizer(tmp_path / "made")
+    assert isinstance(ours, HuggingFaceTokenizer)
+    assert ours.is_special(ours.eos_id) and "<end>" in ours.special_tokens
+    text = "a fox <end> and a dog"
+    assert ours.encode(text) == plain.encode(text)
+    reopened = transformers.AutoTokenizer.from_pretrained(tmp_path / "made")
+    assert "<end>" in reopened.all_special_tokens
+    assert ours.encode_with_special_tokens(text) == reopened.encode(text, add_special_tokens=False)
+    template = JinjaTemplate(source="{% for m in messages %}{{ m.content }} <end>{% endfor %}")
+    talk = [Message("user", "fox"), Message("assistant", "dog")]
+    tokens, learned = template.encode(talk, ours)
+    assert (tokens[-1], learned[-1]) == (ours.eos_id, True)
+    with pytest.raises(DataError, match="message 1 spells out '<end>', a special token of the tokenizer"):
+        template.encode([Message("user", "a <end> b"), talk[1]], ours)
+
+
+def test_a_tokenizer_whose_end_became_special_is_opened(tmp_path: Path) -> None:
+    """A run of an earlier version has its former hash; that of other tokenizers is as it was."""
+
+    def former(tokenizer: HuggingFaceTokenizer, folder: Path) -> str:
+        content = (folder / "tokenizer.json").read_bytes()
+        return hashlib.sha256(content + f"\neos {tokenizer.eos_id}".encode()).hexdigest()
+
+    plain = opened("byte-level", tmp_path / "hub")
+    assert (plain.hash, plain.former_hash) == (former(plain, tmp_path / "hub"), None)
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "hub/tokenizer.json"))
+    library.add_tokens(["<end>"])
+    library.save(str(tmp_path / "hub/tokenizer.json"))
+    ours = HuggingFaceConfig(path=tmp_path / "hub", eos="<end>").build(unread)
+    ours.save(tmp_path)
+    assert ours.former_hash == former(ours, tmp_path) != ours.hash
+    description = tmp_path / "zoo-tokenizer.json"
+    description.write_text(description.read_text().replace(ours.hash, ours.former_hash))
+    assert load_tokenizer(tmp_path).hash == ours.hash
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

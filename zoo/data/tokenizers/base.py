@@ -25,12 +25,14 @@ class Tokenizer(ABC):
         vocab_size: number of ids, which run from 0 to `vocab_size` - 1.
         eos_id: id that ends a document; `encode` never returns it.
         hash: hexadecimal digest of everything that determines the output of `encode`.
+        former_hash: the digest that earlier versions wrote for the same files, if they encoded other tokens.
     """
 
     type: ClassVar[str]
     vocab_size: int
     eos_id: int
     hash: str
+    former_hash: str | None = None
 
     @property
     def keeps_text(self) -> bool:
@@ -189,6 +191,6 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     if not isinstance(kind, str) or kind == "saved" or not isinstance(expected, str):
         raise DataError(f"{path}: not the description of a tokenizer: type {kind!r}, hash {expected!r}")
     tokenizer: Tokenizer = TOKENIZERS[kind].load(Path(folder))
-    if tokenizer.hash != expected:
+    if expected not in (tokenizer.hash, tokenizer.former_hash):
         raise DataError(f"{path}: the hash is {expected}, but the tokenizer beside it has {tokenizer.hash}")
     return tokenizer

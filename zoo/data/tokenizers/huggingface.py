@@ -126,13 +126,33 @@ class HuggingFaceTokenizer(Tokenizer):
         self.eos_id = self._id(eos, "the end of a document", place)
         self._settings = dict(settings)
         self._check_settings()
+        became_special = self._make_end_special()
         added = self._tokenizer.get_added_tokens_decoder()
         self._special_ids = {i for i, token in added.items() if token.special}
         self.special_tokens = [added[i].content for i in sorted(self._special_ids)]
         if token_text(settings.get("eos_token")) != (end := self._tokenizer.id_to_token(self.eos_id)):
             self._settings["eos_token"] = end
         self._beside = beside
-        self.hash = sha256(content + f"\neos {self.eos_id}".encode())
+        key = content + f"\neos {self.eos_id}".encode()
+        self.hash = sha256(key)
+        if became_special:
+            self.hash, self.former_hash = sha256(key + b" special"), self.hash
+
+    def _make_end_special(self) -> bool:
+        """Make the end of a document a special token if it was added to the vocabulary as a word.
+
+        transformers counts the `eos_token` among the special tokens, whatever the file says of it.
+
+        Returns:
+            Whether it was a word in the file.
+        """
+        end = self._tokenizer.get_added_tokens_decoder().get(self.eos_id)
+        if end is None or end.special:
+            return False
+        end.special = True
+        with _survived(f"{self._place}: cannot make the end of a document a special token"):
+            self._tokenizer.add_special_tokens([end])
+        return True
 
     def _check_settings(self) -> None:
         """Refuse settings by which transformers would read other tokens than the tokenizer.json describes."""
