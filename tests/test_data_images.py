@@ -257,6 +257,27 @@ def test_reading_gives_what_was_stored(folder: Path) -> None:
     assert torch.equal(open_image_files(str(folder / "train")).read(0), stored)
 
 
+@pytest.mark.parametrize(
+    ("suffix", "dtype"), [(".png", "<u2"), (".tif", "<u2"), (".tif", ">u2"), (".ppm", "<i4")]
+)
+def test_16_bits_are_scaled(tmp_path: Path, suffix: str, dtype: str) -> None:
+    """The brightest of 65,536 values is white, and the darker half is not."""
+    grey = np.arange(0, 256, dtype=np.uint16).reshape(16, 16)
+    (tmp_path / "class").mkdir()
+    Image.fromarray((grey * 257).astype(dtype)).save(tmp_path / f"class/0{suffix}")
+    read = open_image_files(str(tmp_path)).read(0)
+    assert torch.equal(read, torch.from_numpy(grey.astype(np.uint8)).expand(3, 16, 16))
+
+
+@pytest.mark.parametrize(("mode", "dtype"), [("I", np.int32), ("F", np.float32)])
+def test_images_of_unknown_range_are_refused(tmp_path: Path, mode: str, dtype: type) -> None:
+    (tmp_path / "class").mkdir()
+    Image.fromarray(np.zeros((4, 4), dtype)).save(tmp_path / "class/0.tif")
+    message = f"class/0.tif: an image of mode {mode}, whose range is unknown; expected 8 or 16 bits"
+    with pytest.raises(DataError, match=message):
+        open_image_files(str(tmp_path)).read(0)
+
+
 def test_all_ranks_together_evaluate_every_image_once(folder: Path) -> None:
     data = images(folder)
     labels = []

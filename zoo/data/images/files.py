@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,8 +16,13 @@ from zoo.data.files import sha256, sha256_file
 from zoo.utils.errors import DataError
 from zoo.utils.files import expand_home, open_regular
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 SUFFIXES = frozenset({".jpeg", ".jpg", ".png", ".bmp", ".gif", ".ppm", ".tif", ".tiff", ".webp"})
 ARRAYS = ".npz"
+WITH_16_BITS = frozenset({"PNG", "PPM"})
+"""Formats of which Pillow opens grey images of 16 bits in the mode of 32 bits, PNG in older versions."""
 
 
 class ImageFiles(ABC):
@@ -100,11 +106,32 @@ class ImageFolder(ImageFiles):
         with open_regular(file, DataError) as stream:
             try:
                 with Image.open(stream) as image:
-                    pixels = np.array(image.convert("RGB"))
+                    pixels = np.array(_rgb(image, file))
+            except DataError:
+                raise
             except Exception as error:  # Pillow's formats raise different errors for damaged files
                 what = f"{type(error).__name__}: {error}"
                 raise DataError(f"{file}: not an image that can be read ({what})") from error
         return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def _rgb(image: Image, file: Path) -> Image:
+    """Turn an image of any mode into one of 8 bits for each of red, green and blue.
+
+    Raises:
+        DataError: The range of the values is not known.
+    """
+    from PIL.Image import fromarray
+
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in WITH_16_BITS):
+        # Pillow would cut off all values above 255.
+        return fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise DataError(
+            f"{file}: an image of mode {image.mode}, whose range is unknown; "
+            "expected 8 or 16 bits per channel"
+        )
+    return image.convert("RGB")
 
 
 class ArrayFile(ImageFiles):
