@@ -123,6 +123,18 @@ def test_batches_are_a_function_of_their_order(tmp_path: Path) -> None:
     assert dataset(train=many(tmp_path, 25)).fingerprint != data.fingerprint
 
 
+def test_a_class_may_be_held_out_as_a_whole(tmp_path: Path) -> None:
+    """The file has all classes, whichever side the texts of a rare one are on."""
+    held_out = []
+    for rare in range(20):
+        labels = ["rare" if i == rare else "often" for i in range(20)]
+        file = tsv(tmp_path, "text\tlabel", *(f"text {i}\t{label}" for i, label in enumerate(labels)))
+        data = dataset(train=file, validation=0.3)
+        assert data.class_names == ("often", "rare")
+        held_out.append(1 not in data.train_examples.labels)
+    assert any(held_out) and not all(held_out)
+
+
 def test_labels_follow_their_texts(tmp_path: Path) -> None:
     data = dataset(train=many(tmp_path, 24))
     tokens, _, mask, labels = data.train_batch(BatchSpec(0, 0, 24))

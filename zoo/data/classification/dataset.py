@@ -210,13 +210,16 @@ class ClassificationDataset(MapDataset[EncodedTexts]):
         read = partial(read_examples, columns=data.file_columns)
         if isinstance(data.validation, dict):
             train, _ = read_split(data.train, None, read, _split_key)
+            labelled = train
             held_out = {name: read(expand_home(file)) for name, file in data.validation.items()}
         else:
             train, rest = read_split(data.train, data.validation, read, _split_key)
             held_out = {"": rest} if rest else {}
+            # Of a share, `rest` is of the training file, and may have all the texts of a rare class.
+            labelled = [*train, *rest] if isinstance(data.validation, float) else train
         self.tokenizer = data.tokenizer.build(lambda: _texts(train))
         check_vocabulary(self.tokenizer, model.vocab_size)
-        self.class_names = data.labels or sorted_labels(str(example.label) for example in train)
+        self.class_names = data.labels or sorted_labels(str(example.label) for example in labelled)
         if len(self.class_names) != model.classes:
             raise DataError(
                 f"data: there are {len(self.class_names)} labels ({', '.join(self.class_names)}), but "
