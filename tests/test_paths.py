@@ -96,6 +96,18 @@ def test_patterns(elsewhere: Path) -> None:
     assert sources(Path("project/run.yaml")) == [inside]
 
 
+@pytest.mark.parametrize("name", ["exp [1]", "what?", "[", "a*b"])
+def test_patterns_beside_a_file_in_a_folder_whose_name_looks_like_one(elsewhere: Path, name: str) -> None:
+    folder = elsewhere / name
+    inside = texts(folder / "texts")
+    for other in ("exp 1", "whats", "axb"):
+        texts(elsewhere / other / "texts")
+    for paths in ("[texts/*.txt]", "[texts]", "[texts/a.txt]"):
+        (folder / "run.yaml").write_text(YAML.replace("[texts]", paths), encoding="utf-8")
+        assert sources(Path("project", name, "run.yaml")) == [inside]
+        assert sources(folder / "run.yaml") == [inside]
+
+
 def test_the_message_names_both_places(elsewhere: Path) -> None:
     config = load_config("project/run.yaml")
     load_config("gpt-tiny")  # what else is read does not matter

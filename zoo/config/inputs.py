@@ -115,7 +115,11 @@ def looked_in(given: Located, missing: Path) -> str:
 
 def _path_from_current_folder(written: str, place: str) -> str:
     folder = _own_folder(written, place)
-    return str(folder / written) if folder is not None and _is_there(folder, written) else written
+    if folder is None or not _is_there(folder, written):
+        return written
+    # A folder whose name has [, ? or * is no part of the pattern.
+    is_pattern = glob.has_magic(written) and not (folder / written).exists()
+    return str(Path(glob.escape(str(folder))) / written if is_pattern else folder / written)
 
 
 def _own_folder(written: str, place: str) -> Path | None:
