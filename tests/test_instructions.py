@@ -329,6 +329,22 @@ def test_lines_that_have_more_than_their_layout(tmp_path: Path) -> None:
     assert [str(error) for error in skipped] == [f"{listed}: item 1: expected an object, found int"]
 
 
+def test_nulls_and_a_blank_input_count_as_missing(tmp_path: Path) -> None:
+    """As in tables, whose rows have null in the columns of other layouts."""
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    rows: list[dict[str, Any]] = [
+        {"messages": None, "prompt": "a", "response": "b"},
+        {"messages": messages, "prompt": None, "response": None},
+        {"instruction": "a", "input": " \n", "output": "b"},
+        {"instruction": "a", "input": None, "output": "b", "system": None},
+    ]
+    expected = (Message("user", "a"), Message("assistant", "b"))
+    read = read_conversations(written(tmp_path, rows))
+    assert [conversation.messages for conversation in read] == [expected] * 4
+    with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'prompt'"):
+        read_conversations(written(tmp_path, [{"prompt": None, "response": "b"}]))
+
+
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"validation": 1.5}, "validation is 1.5; expected a file, a share between 0 and 1"),
     ({"template": "alpaca"}, "template.type: .*'alpaca'.*plain"),

@@ -60,7 +60,9 @@ def read_conversations(path: Path, skipped: list[DataError] | None = None) -> li
             row = parse_object(content, place) if isinstance(content, str) else content
             if not isinstance(row, dict):
                 raise DataError(f"{place}: expected an object, found {_kind(row)}")
-            conversations.append(Conversation(place, _messages(row, place)))
+            # Rows of tables with several layouts, and lines made from them, have nulls under the other keys.
+            given = {key: value for key, value in row.items() if value is not None}
+            conversations.append(Conversation(place, _messages(given, place)))
         except DataError as error:
             if skipped is None:
                 raise
@@ -74,7 +76,7 @@ def read_conversations(path: Path, skipped: list[DataError] | None = None) -> li
 def _items(path: Path) -> Iterable[tuple[str, object]]:
     """The candidates for conversations, each with its place: lines of JSON, or objects."""
     if path.suffix in TABLES:
-        return _rows(path)
+        return read_rows(path, COLUMNS)
     objects = _list(path) if content_suffix(path) == JSON else None
     return _lines(path) if objects is None else objects
 
@@ -92,14 +94,6 @@ def _list(path: Path) -> list[tuple[str, object]] | None:
     return [(f"{path}: item {number}", item) for number, item in enumerate(items, 1)]
 
 
-def _rows(path: Path) -> Iterator[tuple[str, JsonObject]]:
-    """The rows without their null columns, which tables with several layouts have."""
-    return (
-        (place, {column: value for column, value in row.items() if value is not None})
-        for place, row in read_rows(path, COLUMNS)
-    )
-
-
 def _question_and_answer(row: JsonObject, place: str, answer: str) -> tuple[Message, ...]:
     prompt, response = (text_field(row, key, place) for key in ("prompt", answer))
     return Message("user", prompt), Message("assistant", response)
@@ -107,10 +101,9 @@ def _question_and_answer(row: JsonObject, place: str, answer: str) -> tuple[Mess
 
 def _alpaca(row: JsonObject, place: str) -> tuple[Message, ...]:
     instruction, output = (text_field(row, key, place) for key in ("instruction", "output"))
-    given = text_field(row, "input", place) if row.get("input") else None
-    return Message("user", f"{instruction}\n\n{given}" if given else instruction), Message(
-        "assistant", output
-    )
+    given = text_field(row, "input", place, blank=True) if row.get("input") else ""
+    question = f"{instruction}\n\n{given}" if given.strip() else instruction
+    return Message("user", question), Message("assistant", output)
 
 
 def _openai(row: JsonObject, place: str) -> tuple[Message, ...]:
@@ -156,7 +149,7 @@ LAYOUTS = (
 * ShareGPT's ``{"conversations": [{"from": "human" or "gpt" or "system", "value": ...}, ...]}``,
 * ``{"prompt": ..., "response": ...}`` or ``"completion"``: a user's message and the assistant's,
 * Alpaca's ``{"instruction": ..., "input": ..., "output": ...}``: the user's message is the instruction and,
-  after a blank line, the input, which may be missing or empty.
+  after a blank line, the input, which may be missing or blank.
 
 Each of them may have a key ``system`` as well, the text of a system message in front.
 """
