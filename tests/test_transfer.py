@@ -523,6 +523,15 @@ def test_models_of_which_rules_say_nothing() -> None:
         explain(config("completep", 32, 2, reparam="residual"))
 
 
+@pytest.mark.parametrize("norms", ["after", "both"])
+def test_completep_refuses_a_norm_behind_each_branch(norms: str) -> None:
+    """The norm cancels the factor of the depth; muP, which has no such factor, covers the model."""
+    model = {"type": "gpt", "vocab_size": 31, "d_model": 32, "n_layers": 2, "n_heads": 4, "norms": norms}
+    explain(config("mup", 32, 2, model=model))
+    with pytest.raises(ConfigError, match=r"'gpt' normalises the output of a branch next.*norms: before"):
+        explain(config("completep", 32, 2, model=model))
+
+
 HORIZON = {"type": "horizon", "horizon": -0.5, "base": {"steps": 10}}
 
 

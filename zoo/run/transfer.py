@@ -73,10 +73,21 @@ def _check(recipe: Recipe, model: Model, transfer: Transfer) -> None:
         )
     if transfer.branches and not any(spec.residual_branches > 1 for spec in specs):
         raise ConfigError(f"{rule}: '{type_of(recipe.model)}' declares no ends of residual branches")
+    if transfer.branches and any(_is_normalised_end(spec) for spec in specs):
+        raise ConfigError(
+            f"{rule} has a factor at the end of every residual branch, and '{type_of(recipe.model)}' "
+            "normalises the output of a branch next, which cancels it; expected branches without a norm "
+            "behind them (norms: before)"
+        )
     reparam = recipe.reparam
     fits = reparam.common_std is not None and not (transfer.on_sphere and reparam.common_std)
     if not fits or (transfer.branches and reparam.scales_branches):
         raise ConfigError(f"{rule} says nothing of reparam '{type_of(reparam)}'")
+
+
+def _is_normalised_end(spec: ParamSpec) -> bool:
+    """Return whether a norm cancels every factor at the end of a residual branch."""
+    return spec.residual_branches > 1 and spec.normalised and spec.sphere is None
 
 
 def check_optimizer(transfer: Transfer, optimizer: OptimizerConfig) -> None:
