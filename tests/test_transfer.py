@@ -63,6 +63,17 @@ def test_at_the_base_size_nothing_changes(rule: str, reparam: str) -> None:
         assert torch.equal(tensor, expected[name]), name
 
 
+@pytest.mark.parametrize(("rule", "factors"), [("mup", [1.0, 0.5]), ("spectral", [1.0, 1.0])])
+def test_the_width_of_all_heads_is_not_their_number(rule: str, factors: list[float]) -> None:
+    """With qk_norm: unit, whose s_qk has an entry for each head, rates of all matrices are the rule's."""
+    for width, factor in zip((16, 32), factors, strict=True):
+        model = {"type": "gpt", "vocab_size": 31, "d_model": width, "n_layers": 2, "n_heads": width // 8}
+        given = config(rule, width, 2, model=model | {"attention": {"qk_norm": "unit"}})
+        rows = {row.name: row.lr for row in explain(given).rows}
+        found = [rows[f"blocks.0.attention.{name}.weight"] for name in "qkvo"]
+        assert found == pytest.approx([factor] * 4)
+
+
 HALF = 2**-0.5
 Q, OUT, DOWN, NORM = "attention.q.weight", "attention.o.weight", "mlp.down.weight", "mlp_residual.norm.scale"
 TABLE: list[tuple[str, dict[str, Any], str, tuple[float, float, float, float]]] = [

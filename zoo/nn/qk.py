@@ -76,7 +76,9 @@ class RotaryThenScaledNorm(Module):
     ) -> None:
         super().__init__()
         self.normalise = normalise
-        self.s_qk = Scaling((("kv_heads", n_kv_heads), ("head_size", head_size)), s_qk, d_model**-0.5)
+        # `kv_heads` is the width of all heads together, in the matrices to keys and values.
+        axes = ("kv_head", n_kv_heads), ("head_size", head_size)
+        self.s_qk = Scaling(axes, s_qk, d_model**-0.5)
 
     def forward(self, q: Tensor, k: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor]:
         """(batch, time, heads, h) each -> the same."""
