@@ -282,6 +282,22 @@ def test_scaled_embeddings_start_and_move_alike_at_every_width(tied: bool, init:
         assert found[1][2] == pytest.approx(found[0][2], rel=0.1)
 
 
+def test_s_qk_moves_alike_at_every_width() -> None:
+    """Its trained value starts at d^(-1/2), which the layer divides it by; Adam's first step is the rate."""
+    found = []
+    for width in (32, 512):
+        model, settings = sized("gpt", width, WIDE, attention={"qk_norm": "unit"})
+        optimizer = build_optimizer(model, settings.optimizer, transfer=settings.transfer)
+        s_qk = next(m for m in model.modules() if isinstance(m, Scaling))
+        before = torch.as_tensor(s_qk()).detach()
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+        found.append((s_qk() - before).abs().mean().item())
+    assert found[0] == pytest.approx(1e-2 * 32**0.5, rel=1e-4)
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+
+
 @pytest.mark.parametrize("init", ["t5", "amos"])
 @torch.no_grad()
 def test_the_first_t5_has_mups_factor_behind_its_read_out(init: str) -> None:

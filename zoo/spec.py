@@ -58,6 +58,7 @@ class WidthPowers:
         lookups: the power of the constant that a model multiplies the vectors of a table by.
         logits: the power of the constant that a model multiplies the input of the head by, if the head is the
             table.
+        start: the power of `ParamSpec.start` of a scaling, by which the layer divides the trained value.
     """
 
     input_std: float = 0.0
@@ -65,6 +66,7 @@ class WidthPowers:
     lookup_std: float = 0.0
     lookups: float = 0.0
     logits: float = 0.0
+    start: float = 0.0
 
 
 NO_POWERS = WidthPowers()

@@ -269,7 +269,8 @@ def _mup(spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]
     """Adam's factors under muP; the read-out has 1/m behind it.
 
     A tied table is trained as an embedding, with 1/m in front of its logits (the authors' MuSharedReadout).
-    What a model's own constant behind a table has grown by is divided out.
+    What a model's own constant behind a table has grown by is divided out, and so is what the start of a
+    scaling has shrunk by, because the layer divides the trained value by it.
     """
     m = sizes.inputs(spec)
     match sizes.use(spec, in_block):
@@ -281,7 +282,7 @@ def _mup(spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]
             # For the logits; the vectors that are looked up are divided by it, see `Transferred`.
             return Factors(), 1 / (m * sizes.grown(spec.powers.logits))
         case _:
-            return Factors(), 1 / sizes.grown(spec.powers.lookups)
+            return Factors(), sizes.grown(spec.powers.start) / sizes.grown(spec.powers.lookups)
 
 
 @TRANSFERS.register

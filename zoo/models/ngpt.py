@@ -104,7 +104,13 @@ class NGPT(RotaryDecoder):
             rescaled=c.qk_norm and c.tied and c.s_z.trained,
         )
         self.blocks = nn.ModuleList(Block(c, i) for i in range(c.n_layers))
-        s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std, target=logit_scale(c.d_model))
+        s_z = Scaling(
+            (("vocab", c.vocab_size),),
+            c.s_z,
+            default_scale=std,
+            target=logit_scale(c.d_model),
+            default_power=-0.5,
+        )
         self.read_out = LMHead(
             self.embedding, s_z, tied=c.tied, input_std=std, sphere="embed", soft_cap=c.soft_cap
         )

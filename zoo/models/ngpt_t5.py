@@ -125,7 +125,13 @@ class NGPTT5(EncoderDecoder):
         )  # as in `zoo.models.ngpt`
         self.encoder_blocks = nn.ModuleList(EncoderBlock(c, first=i == 0) for i in range(c.n_layers))
         self.decoder_blocks = nn.ModuleList(DecoderBlock(c, first=i == 0) for i in range(c.decoder_layers))
-        s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std, target=logit_scale(c.d_model))
+        s_z = Scaling(
+            (("vocab", c.vocab_size),),
+            c.s_z,
+            default_scale=std,
+            target=logit_scale(c.d_model),
+            default_power=-0.5,
+        )
         self.read_out = LMHead(self.embedding, s_z, input_std=std, sphere="embed")
 
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:

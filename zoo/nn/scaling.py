@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from zoo.config.registry import Config
-from zoo.spec import Module, ParamSpec, Role
+from zoo.spec import Module, ParamSpec, Role, WidthPowers
 from zoo.utils.errors import ConfigError
 
 LEAST_SCALE = 1e-10
@@ -73,6 +73,7 @@ class Scaling(Module):
         config: ScalingConfig,
         default_scale: float,
         target: float | None = None,
+        default_power: float = 0.0,
     ) -> None:
         """Create the tensor, unless the scaling is fixed.
 
@@ -81,6 +82,7 @@ class Scaling(Module):
             config: form, initial value and s_scale.
             default_scale: s_scale if the config has none.
             target: the effective value that the scaling should reach; None: it is not known.
+            default_power: the power of the model's width that `default_scale` is proportional to.
 
         Raises:
             ConfigError: `init` is still `auto`, which is resolved by the configuration of a run.
@@ -103,6 +105,7 @@ class Scaling(Module):
                     axes=tuple(name for name, _ in axes),
                     start=start,
                     target=abs(target / self.factor) if target and self.factor else None,
+                    powers=WidthPowers(start=default_power if config.scale is None else 0.0),
                 ),
             )
 
