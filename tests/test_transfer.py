@@ -478,6 +478,21 @@ def test_gates_carry_the_starts() -> None:
     assert rates[f"blocks.0.{Q}_gate"] == pytest.approx(HALF)
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_the_horizon_reaches_gates(rule: str) -> None:
+    """Four times the steps, and the exponent -1/2: half of every rate, also those of WeSaR's gates."""
+    transfer = {"type": rule, "base": BASE[rule] | {"steps": 10}, "horizon": -0.5}
+    settings = config(rule, 32, 4, reparam="wesar", transfer=transfer)
+    model = initial_model(settings).model
+    names = {p.parameter: p.name for p in declared(model)}
+    rates = []
+    for steps in (10, 40):
+        made = build_optimizer(model, settings.optimizer, transfer=settings.transfer, steps=steps)
+        rates.append({names[p]: group["lr"] for group in made.param_groups for p in group["params"]})
+    assert f"blocks.0.{Q}_gate" in rates[0]
+    assert rates[1] == pytest.approx({name: rate / 2 for name, rate in rates[0].items()})
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"transfer": {"type": "mup"}}, r"transfer\.base: no embed"),
     ({"transfer": {"type": "mup", "base": {"embd": 16}}}, r"base\.embd: .* no axis .*; did you mean 'embed'"),

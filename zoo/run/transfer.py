@@ -174,7 +174,7 @@ def rates_of(
             spec = p.module.specs[name]
             start = transfer.at(spec, in_block, sizes).start if common or spec.tied else 1.0
             if p.local in reparameterisation.added:
-                return Factors(lr=start)
+                return Factors(lr=start * transfer.of_length(steps))
             if p.local == name:
                 return at(p.spec, in_block).of_a_product(1 / start)
         return at(p.spec, in_block)
