@@ -574,6 +574,14 @@ def test_completep_refuses_a_norm_behind_each_branch(norms: str) -> None:
         explain(config("completep", 32, 2, model=model))
 
 
+@pytest.mark.parametrize("optimizer", [SPECTRAL, SPECTRAL | {"type": "normuon"}])
+def test_the_spectral_rule_refuses_updates_of_single_heads(optimizer: dict[str, Any]) -> None:
+    """The spectral norm of the whole update grows with the number of heads."""
+    explain(config("spectral", 32, 2, optimizer=optimizer))
+    with pytest.raises(ConfigError, match=r"spectral says nothing of .* whole matrices .*split_heads: false"):
+        explain(config("spectral", 32, 2, optimizer=optimizer | {"split_heads": True}))
+
+
 HORIZON = {"type": "horizon", "horizon": -0.5, "base": {"steps": 10}}
 
 

@@ -325,8 +325,13 @@ class OrthogonalConfig(OptimizerConfig):
 
     @property
     def update_size(self) -> UpdateSize | None:
-        """Singular values are of the size of lr, unless lr is adjusted to AdamW's; AdamW trains the rest."""
-        return "spectral" if self.adjust != "match_adam" and self.others.update_size == "entry" else None
+        """Singular values are of the size of lr, unless lr is adjusted to AdamW's; AdamW trains the rest.
+
+        With `split_heads` those of the whole matrix grow with the number of heads, whose updates overlap by
+        an amount that depends on the gradients, so that no factor of the shape keeps them constant.
+        """
+        spectral = self.adjust != "match_adam" and not self.split_heads
+        return "spectral" if spectral and self.others.update_size == "entry" else None
 
     def build(self, entries: Sequence[Entry]) -> Combined:
         """Muon and the other optimizer, if there are parameters for it, as one.
