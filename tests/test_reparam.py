@@ -203,6 +203,38 @@ def test_gates_that_change_nothing_are_left_out_and_announced(
     assert {re.sub(r"blocks\.\d+\.", "", name).removesuffix(".weight_gate") for name in gates} == gated
 
 
+IDLE: list[tuple[Reparam, dict[str, Any], set[str]]] = [
+    (WeSaR(), {"qk_norm": True}, {"attention.q", "attention.k"}),
+    (WeSaR(), {"qk_norm": True, "qkv_bias": True}, set()),
+    (WeSaR(), {"norms": "after"}, {"attention.v", "attention.o", "mlp.u", "mlp.down"}),
+    (ResidualScaling(), {"norms": "both"}, {"attention.o", "mlp.down"}),
+    (ResidualScaling(), {"qk_norm": True}, set()),
+    (WeSaR(), {}, set()),
+]
+"""Method, fields of a GPT, and the matrices whose factors a norm cancels."""
+
+
+@pytest.mark.parametrize(("method", "fields", "idle"), IDLE)
+def test_gates_in_front_of_a_norm_are_announced(
+    method: Reparam, fields: dict[str, Any], idle: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """In float64: seven times as large a factor, with the same logits; every other one changes them."""
+    model = build(method, GPTConfig(**SIZES, norm_eps=1e-30, **fields)).double().eval()
+    warning = f"reparam '{method.type}': the factors of {2 * len(idle)} matrices"  # in two blocks
+    assert [r.message.startswith(warning) for r in caplog.records] == [True] * bool(idle)
+    for p in [p for p in declared(model) if p.spec.role is Role.BIAS]:
+        nn.init.normal_(p.parameter)
+    tokens, _ = model.example(2, 12)
+    before = model(tokens)
+    for p in [p for p in declared(model) if p.local in p.module.reparameterised]:
+        with torch.no_grad():
+            p.parameter.mul_(7)
+            changed = (model(tokens) - before).abs().max().item()
+            p.parameter.div_(7)
+        cancelled = re.sub(r"blocks\.\d+\.", "", p.name).removesuffix(".weight") in idle
+        assert (changed < 1e-9) if cancelled else (changed > 1e-6), p.name
+
+
 @pytest.mark.parametrize("fields", [{}, {"tied": True}, {"update": "slerp"}, {"n_kv_heads": 2}])
 def test_the_scale_of_what_is_declared_normalised_has_no_effect(fields: dict[str, Any]) -> None:
     """In float64: seven times as large, with the same logits; what is only rescaled does change them."""

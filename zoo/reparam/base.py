@@ -10,7 +10,7 @@ from torch import nn
 from zoo.config.registry import Config
 from zoo.init.schemes import Init
 from zoo.reparam.gate import attach_gate
-from zoo.spec import Declared, ParamSpec, declared
+from zoo.spec import Declared, ParamSpec, Role, declared
 from zoo.utils.errors import ConfigError
 
 LEAST_VARIANCE = 1e-20
@@ -48,6 +48,14 @@ class Reparam(Config):
         """Return whether reparameterising the tensor would change nothing, or remove it from its sphere."""
         return spec.sphere is not None
 
+    def is_idle_on(self, p: Declared) -> bool:
+        """Return whether what the method puts in front of the tensor, where it is free, changes nothing.
+
+        Such a tensor is reparameterised nevertheless, and a warning says so: without the factor, a model would
+        have other parameters than its older checkpoints.
+        """
+        return False
+
     def attach(self, p: Declared, init: Init) -> None:
         """Reparameterise one tensor, which is not initialised yet.
 
@@ -77,6 +85,11 @@ class Reparam(Config):
                 scale_embedding(p, init)
         if without_effect:
             log.warning(self._warning(without_effect))
+        if idle := [p for p in parameters if p.name in chosen and self.is_idle_on(p)]:
+            log.warning(
+                f"reparam '{getattr(self, 'type', '')}': the factors of {len(idle)} matrices ({_axes(idle)}) "
+                "change nothing, because their output is normalised next"
+            )
 
     def choose(self, parameters: list[Declared]) -> tuple[set[str], list[Declared]]:
         """Return the names of the tensors to reparameterise, and the tensors where that has no effect."""
@@ -85,11 +98,25 @@ class Reparam(Config):
         return {p.name for p in wanted if not self.has_no_effect_on(p.spec)}, without_effect
 
     def _warning(self, without_effect: list[Declared]) -> str:
-        axes = sorted({" x ".join(p.spec.axes) for p in without_effect})
         return (
             f"reparam '{getattr(self, 'type', '')}': nothing on {len(without_effect)} matrices on the sphere "
-            f"({', '.join(axes)}): {self.no_effect_reason}"
+            f"({_axes(without_effect)}): {self.no_effect_reason}"
         )
+
+
+def _axes(parameters: list[Declared]) -> str:
+    """The axes of each kind of matrix among the parameters, for a message."""
+    return ", ".join(sorted({" x ".join(p.spec.axes) for p in parameters}))
+
+
+def is_normalised_next(p: Declared) -> bool:
+    """Return whether a norm cancels every factor of a free matrix.
+
+    It does not if a bias is added in front of the norm, because a factor of the matrix alone changes the sum.
+    """
+    alone = all(spec.role is not Role.BIAS for spec in p.module.specs.values())
+    kernel = p.spec.role in (Role.LINEAR, Role.CONV)
+    return kernel and alone and p.spec.normalised and p.spec.sphere is None
 
 
 def scale_embedding(p: Declared, init: Init) -> None:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_std
-from zoo.reparam.base import LEAST_VARIANCE, Reparam, tied_lookup_scale
+from zoo.reparam.base import LEAST_VARIANCE, Reparam, is_normalised_next, tied_lookup_scale
 from zoo.reparam.gate import attach_gate
 from zoo.spec import MATRICES, Declared, ParamSpec
 
@@ -45,6 +45,10 @@ class WeSaR(Reparam):
         """Return whether a gate on a matrix on a sphere, which fixes sigma, would change or add nothing."""
         return spec.sphere is not None and (spec.normalised or spec.rescaled)
 
+    def is_idle_on(self, p: Declared) -> bool:
+        """Return whether a norm cancels the gate, as that of queries and keys does with QK-norm."""
+        return is_normalised_next(p)
+
     def attach(self, p: Declared, init: Init) -> None:
         """Attach a gate that starts at the scheme's standard deviation over the common one.
 
@@ -74,6 +78,10 @@ class ResidualScaling(Reparam):
     def has_no_effect_on(self, spec: ParamSpec) -> bool:
         """Return whether the matrix is on a sphere and its output is normalised, as in nGPT."""
         return spec.sphere is not None and spec.normalised
+
+    def is_idle_on(self, p: Declared) -> bool:
+        """Return whether a norm behind the branch cancels the factor."""
+        return is_normalised_next(p)
 
     def attach(self, p: Declared, init: Init) -> None:
         """Attach the fixed gate 1 / sqrt(2N)."""
