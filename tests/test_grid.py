@@ -136,6 +136,8 @@ def refusal(name: str, reparam: str, constraint: str, optimizer: Optimizer) -> s
     specs = plain_specs(name)
     if reparam == "multipliers" and any(s.normalised and s.role in (Role.LINEAR, Role.CONV) for s in specs):
         return "normalised next"
+    if reparam == "residual" and all(s.residual_branches == 1 for s in specs):
+        return "finds no tensor to act on"
     if reparam in NEEDS_DIRECTIONS and any(s.start == 0 and s.role is Role.LINEAR for s in specs):
         return "starts at 0"
     if constraint == "none":

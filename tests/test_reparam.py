@@ -31,7 +31,7 @@ from zoo.reparam import (
     split,
 )
 from zoo.spec import Module, Role, declared
-from zoo.utils.errors import ZooError
+from zoo.utils.errors import ConfigError, ZooError
 
 SIZES = {"vocab_size": 64, "d_model": 32, "n_layers": 2, "n_heads": 4}
 METHODS: list[Reparam] = [NoReparam(), WeSaR(), WeSaR(sigma2=16e-5, train_gates=False), ResidualScaling()]
@@ -233,6 +233,19 @@ def test_gates_in_front_of_a_norm_are_announced(
             p.parameter.div_(7)
         cancelled = re.sub(r"blocks\.\d+\.", "", p.name).removesuffix(".weight") in idle
         assert (changed < 1e-9) if cancelled else (changed > 1e-6), p.name
+
+
+LSTM: dict[str, Any] = {"type": "lstm", "vocab_size": 31, "d_model": 16, "d_memory": 32}
+
+
+def test_a_method_that_finds_no_tensor_is_refused(tmp_path: Path) -> None:
+    """An LSTM declares no ends of residual branches; an old checkpoint that names the method can be read."""
+    with pytest.raises(ConfigError, match="reparam 'residual' finds no tensor to act on .* type 'lstm'"):
+        zoo.build_model({"model": LSTM, "reparam": "residual"})
+    model = zoo.build_model({"model": LSTM})
+    model.recipe = model.recipe.model_copy(update={"reparam": ResidualScaling()})
+    zoo.save_model(model, tmp_path / "old")
+    assert zoo.load_model(tmp_path / "old").recipe.reparam == ResidualScaling()
 
 
 @pytest.mark.parametrize("fields", [{}, {"tied": True}, {"update": "slerp"}, {"n_kv_heads": 2}])

@@ -48,6 +48,24 @@ class Reparam(Config):
         """Return whether reparameterising the tensor would change nothing, or remove it from its sphere."""
         return spec.sphere is not None
 
+    def require_tensors(self, parameters: list[Declared], kind: str) -> None:
+        """Refuse a model in which the method finds nothing.
+
+        A checkpoint of such a model, which older versions have written, can be read nevertheless.
+
+        Args:
+            parameters: the parameters of the model.
+            kind: its type, for the message.
+
+        Raises:
+            ConfigError: The method acts on no tensor of the model, and freezes none.
+        """
+        if not any(self.acts_on(p.spec) or self.freezes(p.spec) for p in parameters):
+            raise ConfigError(
+                f"reparam '{getattr(self, 'type', '')}' finds no tensor to act on in a model of type '{kind}'; "
+                "expected another method, or none"
+            )
+
     def is_idle_on(self, p: Declared) -> bool:
         """Return whether what the method puts in front of the tensor, where it is free, changes nothing.
 

@@ -21,6 +21,9 @@ class NoReparam(Reparam):
     type: Literal["none"] = "none"
     common_std: ClassVar[bool | None] = False
 
+    def require_tensors(self, parameters: list[Declared], kind: str) -> None:
+        """Accept every model, because nothing has to be found."""
+
 
 @REPARAMS.register
 class WeSaR(Reparam):

@@ -10,7 +10,7 @@ import torch
 
 from zoo.checkpoint.formats import OpenedCheckpoint
 from zoo.checkpoint.model import open_checkpoint
-from zoo.checkpoint.recipe import Prepare, Recipe, assemble, declare, materialise
+from zoo.checkpoint.recipe import Prepare, Recipe, assemble, build, declare, materialise
 from zoo.checkpoint.report import LoadReport
 from zoo.checkpoint.trunk import opened_for
 from zoo.config.registry import INITS, type_of
@@ -95,7 +95,8 @@ def initial_model(
             float32.
 
     Raises:
-        ConfigError: The configuration describes no model, or its init is not the checkpoint's.
+        ConfigError: The configuration describes no model, its init is not the checkpoint's, or its
+            reparameterisation finds no tensor of the model.
         CheckpointError: The checkpoint cannot be read, or its tensors differ from the model's and
             `checkpoint.allow` does not allow it.
         ZooError: The reparameterisation cannot keep existing weights, or the device does not exist.
@@ -127,7 +128,9 @@ def initial_model(
 def _under_rule(config: RunConfig, recipe: Recipe, make: Callable[..., Model]) -> InitialModel:
     """Make a model that is initialised by the transfer rule and has the recipe for checkpoints."""
     rule = under_rule(recipe, config.transfer)
-    model = make(rule.start, built=rule.built)
+    built = build(rule.start.model) if rule.built is None else rule.built
+    recipe.reparam.require_tensors(list(declared(built)), type_of(recipe.model))
+    model = make(rule.start, built=built)
     model.recipe = rule.recorded
     return InitialModel(model, init=rule.start.init)
 
