@@ -243,6 +243,8 @@ def test_a_method_that_finds_no_tensor_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="reparam 'residual' finds no tensor to act on .* type 'lstm'"):
         zoo.build_model({"model": LSTM, "reparam": "residual"})
     model = zoo.build_model({"model": LSTM})
+    with pytest.raises(ZooError, match="split: reparam 'residual' finds no tensor to act on .* type 'lstm'"):
+        zoo.split(model, "residual")
     model.recipe = model.recipe.model_copy(update={"reparam": ResidualScaling()})
     zoo.save_model(model, tmp_path / "old")
     assert zoo.load_model(tmp_path / "old").recipe.reparam == ResidualScaling()

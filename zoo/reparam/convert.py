@@ -13,7 +13,7 @@ from zoo.models import Model
 from zoo.reparam.base import Reparam
 from zoo.reparam.gate import attach_gate, detach, is_plain
 from zoo.spec import ParamSpec, declared
-from zoo.utils.errors import ZooError
+from zoo.utils.errors import ConfigError, ZooError
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,18 @@ def require_split(model: Model, method: Reparam) -> set[str]:
         The names of the tensors that the method acts on.
 
     Raises:
-        ZooError: The method changes the outputs of a model, or has no effect on any of its tensors.
+        ZooError: The method changes the outputs of a model, finds no tensor of it, or has no effect on any.
     """
-    kind = getattr(method, "type", "")
-    names, without_effect = method.choose(list(declared(model)))
+    kind, of = getattr(method, "type", ""), str(model.recipe.model.type)
+    parameters = list(declared(model))
+    try:
+        method.require_tensors(parameters, of)
+    except ConfigError as error:
+        raise ZooError(f"split: {error}") from error
+    names, without_effect = method.choose(parameters)
     if not names and without_effect:
         raise ZooError(
-            f"split: reparam '{kind}' has no effect on a model of type '{model.recipe.model.type}': of its "
+            f"split: reparam '{kind}' has no effect on a model of type '{of}': of its "
             f"{len(without_effect)} matrices, {method.no_effect_reason}"
         )
     if not method.preserves_outputs or not names:
