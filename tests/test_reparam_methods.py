@@ -22,7 +22,7 @@ from zoo import build_model, build_optimizer, load_model, save_model
 from zoo import merge as merge_model
 from zoo import split as split_model
 from zoo.data import map_dataset
-from zoo.init import GPT2Init, He, Init, Registry, Small
+from zoo.init import EtaOverride, GPT2Init, He, Init, Registry, Small
 from zoo.init.schemes import virtual_eta
 from zoo.models import GPTConfig, Model, NGPTConfig
 from zoo.nn.linear import Embedding, Linear, matrix
@@ -457,6 +457,38 @@ def test_lora_on_vectors_is_refused() -> None:
         ConfigError, match=r"reparam\.roles.*bias: not matrices; expected conv, embedding, linear"
     ):
         build_model("gpt-tiny", reparam={"type": "lora", "roles": ["linear", "bias"]})
+
+
+OVERRIDES: list[tuple[dict[str, Any], float]] = [
+    ({"eta": 0.5}, 0.5),
+    ({"per": "fan_in", "numerator": 4.0}, (4 / 96) ** 0.5),
+    ({"per": "embed", "power": 1.0}, 1 / 32),
+]
+
+
+@pytest.mark.parametrize(("change", "expected"), OVERRIDES)
+def test_an_override_of_a_matrix_reaches_the_lengths_of_its_rows(
+    change: dict[str, Any], expected: float
+) -> None:
+    """g has the norm of a row whose entries have the eta of the override."""
+    model = build(WeightNormalization(), GPTConfig(**SIZES, d_mlp=96))
+    override = EtaOverride(role=Role.LINEAR, axes=("mlp",), **change)
+    found, before = Registry(model, None, [override]), Registry(model)
+    down, q = "blocks.0.mlp.down.weight", "blocks.0.attention.q.weight"
+    assert found[f"{down}_length"].eta == pytest.approx(expected * 96**0.5)
+    assert found[down].eta * found[down].spec.scale == pytest.approx(expected)
+    assert found[f"{q}_length"].eta == before[f"{q}_length"].eta
+    doubled = Registry(model, None, [EtaOverride(role=Role.LINEAR, axes=("mlp",), factor=2.0)])
+    assert doubled[f"{down}_length"].eta == pytest.approx(2 * before[f"{down}_length"].eta)
+
+
+def test_an_override_of_lengths_and_one_of_slots() -> None:
+    """An override of the lengths themselves comes first; the slots of a matrix are not those of its lengths."""
+    model = build(WeightNormalization())
+    overrides = [EtaOverride(role=Role.LINEAR, eta=0.5), EtaOverride(role=Role.GATE, eta=3.0)]
+    assert Registry(model, None, overrides)["blocks.0.mlp.down.weight_length"].eta == 3.0
+    slots = Registry(model, None, [EtaOverride(role=Role.LINEAR, axes=("mlp",), reduce=("mlp",))])
+    assert slots["blocks.0.mlp.down.weight_length"] == Registry(model)["blocks.0.mlp.down.weight_length"]
 
 
 def test_rows_of_zeros_stay_zero() -> None:

@@ -230,6 +230,11 @@ class Reparameterisation:
         """The sides of the matrix, "rows" and "columns", that have trained factors."""
         return frozenset()
 
+    @property
+    def row_norms(self) -> str | None:
+        """Local name of the parameter that holds the norms of the virtual tensor's rows; None: there is none."""
+        return None
+
     def __call__(self, module: Module, weight: Tensor) -> Tensor:
         """The virtual tensor, of the shape of `weight`."""
         raise NotImplementedError

@@ -48,6 +48,11 @@ class EtaOverride(Config):
                 raise ValueError(f"`{key}` has no effect without `per`")
         return self
 
+    @property
+    def changes_eta(self) -> bool:
+        """Whether the override changes an eta, and not only the slots."""
+        return any(value is not None for value in (self.eta, self.factor, self.per))
+
     def matches(self, spec: ParamSpec) -> bool:
         """Return whether the override applies to the variable."""
         return spec.role is self.role and set(self.axes) <= set(spec.axes)
@@ -106,6 +111,7 @@ class Entry:
         wd_factor: factor of the weight decay, by the transfer rule.
         eps_factor: factor of the optimizer's eps, by the transfer rule.
         reduced: the dimensions that share an Amos slot in every mode, where the user has stated them.
+        override: position of the override that applies to the parameter; None: there is none.
     """
 
     name: str
@@ -119,6 +125,7 @@ class Entry:
     wd_factor: float = 1.0
     eps_factor: float = 1.0
     reduced: tuple[int, ...] | None = None
+    override: int | None = None
 
     @property
     def parameter(self) -> nn.Parameter:
@@ -197,19 +204,19 @@ class Registry(Sequence[Entry]):
         hits = dict.fromkeys(range(len(eta_overrides)), 0)
         entries = []
         for p in parameters:
-            matching = [i for i, o in enumerate(eta_overrides) if o.matches(p.spec)]
+            matching, about = _overriding(eta_overrides, p)
             if len(matching) > 1:
                 raise ConfigError(f"eta_overrides {matching} all match {p.name}: expected at most one")
             value = (measured or {}).get(p.name, eta(p.spec))
             reduced = None
             for i in matching:
                 hits[i] += 1
-                value = eta_overrides[i].apply(value, p.spec)
-                reduced = eta_overrides[i].reduced(p.spec)
+                value = eta_overrides[i].apply(value, about)
+                reduced = eta_overrides[i].reduced(p.spec) if about is p.spec else None
             sigma = None if init is None else initial_std(init, p.spec)
             factors = Factors() if rates is None else rates(p)
             lr = factors.lr * layer_decay ** (deepest - p.depth)
-            rule = (lr, factors.wd, factors.eps, reduced)
+            rule = (lr, factors.wd, factors.eps, reduced, matching[0] if matching else None)
             entries.append(Entry(p.name, p.module, p.local, p.spec, value, sigma, p.depth, *rule))
         for i, count in hits.items():
             if not count:
@@ -242,6 +249,22 @@ class Registry(Sequence[Entry]):
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries)
+
+
+def _overriding(overrides: Sequence[EtaOverride], p: Declared) -> tuple[list[int], ParamSpec]:
+    """The positions of the overrides that apply to a parameter, and the declaration that they are about.
+
+    The norms of a matrix' rows (weight normalization) follow the overrides of the matrix, whose scale they
+    carry, unless an override is about the norms themselves. The norm of a row of n entries is sqrt(n) times
+    as large as the entries are.
+    """
+    own = [i for i, override in enumerate(overrides) if override.matches(p.spec)]
+    for name, reparameterisation in p.module.reparameterised.items():
+        if reparameterisation.row_norms == p.local and not own:
+            matrix = p.module.specs[name]
+            matching = [i for i, o in enumerate(overrides) if o.changes_eta and o.matches(matrix)]
+            return matching, matrix.scaled_by(matrix.fan_in_size**-0.5)
+    return own, p.spec
 
 
 def eta(spec: ParamSpec) -> float:

@@ -36,6 +36,11 @@ class RowNorm(Reparameterisation):
         """Return the name of g."""
         return (self.length,)
 
+    @property
+    def row_norms(self) -> str:
+        """Return the name of g."""
+        return self.length
+
     def __call__(self, module: Module, weight: Tensor) -> Tensor:
         """Return the virtual tensor, of the shape of `weight`, in float32 or better."""
         g: Tensor = getattr(module, self.length)

@@ -67,8 +67,8 @@ def build_optimizer(
         check_optimizer(transfer, config)
         rates = rates_of(model, transfer, config, steps)
     registry = Registry(model, None, eta_overrides, layer_decay, measured, rates)
-    for i, override in enumerate(eta_overrides):
-        if not any(override.matches(entry.spec) and config.reads_eta(entry.spec) for entry in registry):
+    for i in range(len(eta_overrides)):
+        if not any(entry.override == i and config.reads_eta(entry.spec) for entry in registry):
             raise ConfigError(f"eta_overrides[{i}] has no effect: this optimizer reads no eta of its matches")
     if measured is not None and not any(e.name in measured and config.reads_eta(e.spec) for e in registry):
         raise ConfigError(
