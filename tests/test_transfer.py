@@ -85,6 +85,8 @@ TABLE: list[tuple[str, dict[str, Any], str, tuple[float, float, float, float]]] 
     ("mup", {}, "read_out.matrix.weight", (1 / 2, 1 / 2, 2, 2)),
     ("mup", {"wd_transfer": "constant"}, f"blocks.0.{Q}", (HALF, 1 / 2, 1, 1)),
     ("mup", {"wd_transfer": "sqrt"}, f"blocks.0.{Q}", (HALF, 1 / 2, 2**0.5, 1)),
+    ("mup", {"wd_transfer": "sqrt"}, "embedding.weight", (1, 1, 1, 1)),
+    ("mup", {"wd_transfer": "sqrt"}, "read_out.matrix.weight", (1 / 2, 1 / 2, 2, 2)),
     ("mup", {"wd_transfer": "inverse_width"}, f"blocks.0.{Q}", (HALF, 1 / 2, 1, 1)),
     ("mup", {"base": WIDTHS | {"steps": 10}, "horizon": -0.5}, "norm.scale", (1, 0.5, 1, 1)),
     ("mup", {"base": WIDTHS | {"steps": 10}, "horizon": -0.5}, f"blocks.0.{Q}", (HALF, 1 / 4, 2, 1)),

@@ -152,11 +152,13 @@ class Transfer(Config):
         """All factors of a parameter; the arguments are those of `factors`."""
         factors, behind = self.factors(spec, in_block, sizes)
         m, lr = sizes.inputs(spec), factors.lr * sizes.steps**self.exponent
+        # Look-up tables and the read-out keep the rule's decay: sqrt(m) belongs to rates of 1/m (2510.15262).
+        hidden = self.wd_transfer == "sqrt" and sizes.use(spec, in_block) == "hidden"
         decays = {
             "rule": factors.wd,
             "independent": 1 / lr,
             "constant": 1.0,
-            "sqrt": math.sqrt(m),
+            "sqrt": math.sqrt(m) if hidden else factors.wd,
             "inverse_width": 1 / (m * lr),
         }
         return replace(factors, wd=decays[self.wd_transfer], lr=lr).of_a_product(behind)
