@@ -203,7 +203,7 @@ def test_gates_that_change_nothing_are_left_out_and_announced(
     assert {re.sub(r"blocks\.\d+\.", "", name).removesuffix(".weight_gate") for name in gates} == gated
 
 
-IDLE: list[tuple[Reparam, dict[str, Any], set[str]]] = [
+IDLE: list[tuple[WeSaR | ResidualScaling, dict[str, Any], set[str]]] = [
     (WeSaR(), {"qk_norm": True}, {"attention.q", "attention.k"}),
     (WeSaR(), {"qk_norm": True, "qkv_bias": True}, set()),
     (WeSaR(), {"norms": "after"}, {"attention.v", "attention.o", "mlp.u", "mlp.down"}),
@@ -216,7 +216,10 @@ IDLE: list[tuple[Reparam, dict[str, Any], set[str]]] = [
 
 @pytest.mark.parametrize(("method", "fields", "idle"), IDLE)
 def test_gates_in_front_of_a_norm_are_announced(
-    method: Reparam, fields: dict[str, Any], idle: set[str], caplog: pytest.LogCaptureFixture
+    method: WeSaR | ResidualScaling,
+    fields: dict[str, Any],
+    idle: set[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """In float64: seven times as large a factor, with the same logits; every other one changes them."""
     model = build(method, GPTConfig(**SIZES, norm_eps=1e-30, **fields)).double().eval()
@@ -240,10 +243,10 @@ LSTM: dict[str, Any] = {"type": "lstm", "vocab_size": 31, "d_model": 16, "d_memo
 
 def test_a_method_that_finds_no_tensor_is_refused(tmp_path: Path) -> None:
     """An LSTM declares no ends of residual branches; an old checkpoint that names the method can be read."""
-    with pytest.raises(ConfigError, match="reparam 'residual' finds no tensor to act on .* type 'lstm'"):
+    with pytest.raises(ConfigError, match=r"reparam 'residual' finds no tensor to act on .* type 'lstm'"):
         zoo.build_model({"model": LSTM, "reparam": "residual"})
     model = zoo.build_model({"model": LSTM})
-    with pytest.raises(ZooError, match="split: reparam 'residual' finds no tensor to act on .* type 'lstm'"):
+    with pytest.raises(ZooError, match=r"split: reparam 'residual' finds no tensor to act on .* type 'lstm'"):
         zoo.split(model, "residual")
     model.recipe = model.recipe.model_copy(update={"reparam": ResidualScaling()})
     zoo.save_model(model, tmp_path / "old")

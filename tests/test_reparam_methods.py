@@ -483,7 +483,7 @@ def test_an_override_of_a_matrix_reaches_the_lengths_of_its_rows(
 
 
 def test_an_override_of_lengths_and_one_of_slots() -> None:
-    """An override of the lengths themselves comes first; the slots of a matrix are not those of its lengths."""
+    """An override of the lengths themselves comes first; slots of a matrix are not those of its lengths."""
     model = build(WeightNormalization())
     overrides = [EtaOverride(role=Role.LINEAR, eta=0.5), EtaOverride(role=Role.GATE, eta=3.0)]
     assert Registry(model, None, overrides)["blocks.0.mlp.down.weight_length"].eta == 3.0

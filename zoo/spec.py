@@ -232,7 +232,7 @@ class Reparameterisation:
 
     @property
     def row_norms(self) -> str | None:
-        """Local name of the parameter that holds the norms of the virtual tensor's rows; None: there is none."""
+        """Local name of the parameter of the norms of the virtual tensor's rows; None: there is none."""
         return None
 
     def __call__(self, module: Module, weight: Tensor) -> Tensor:

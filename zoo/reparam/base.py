@@ -62,15 +62,15 @@ class Reparam(Config):
         """
         if not any(self.acts_on(p.spec) or self.freezes(p.spec) for p in parameters):
             raise ConfigError(
-                f"reparam '{getattr(self, 'type', '')}' finds no tensor to act on in a model of type '{kind}'; "
-                "expected another method, or none"
+                f"reparam '{getattr(self, 'type', '')}' finds no tensor to act on in a model of type "
+                f"'{kind}'; expected another method, or none"
             )
 
     def is_idle_on(self, p: Declared) -> bool:
         """Return whether what the method puts in front of the tensor, where it is free, changes nothing.
 
-        Such a tensor is reparameterised nevertheless, and a warning says so: without the factor, a model would
-        have other parameters than its older checkpoints.
+        Such a tensor is reparameterised nevertheless, and a warning says so: without the factor, a model
+        would have other parameters than its older checkpoints.
         """
         return False
 
