@@ -94,6 +94,35 @@ def test_all_ways_into_a_run(tmp_path: Path) -> None:
     load_model(run, which="best")
 
 
+def test_a_model_is_not_saved_into_a_folder_of_another_kind(tmp_path: Path) -> None:
+    """Its files would no longer belong together, or the saved model would not be read."""
+    run = train(tiny(tmp_path, steps=5)).folder
+    step = run / "checkpoints/step-00000005"
+    hub, adapter = tmp_path / "hub", tmp_path / "adapter"
+    for folder, marker in ((hub, "config.json"), (adapter, "adapter_config.json")):
+        folder.mkdir()
+        (folder / marker).write_text("{}")
+    weights = (step / "model.safetensors").read_bytes()
+    for folder, kind in (
+        (run, "a run, "),
+        (step, "a checkpoint of a run, "),
+        (hub, r"a folder as on the Hugging Face hub \(config\.json\), "),
+        (adapter, r"a folder as on the Hugging Face hub \(adapter_config\.json\), "),
+    ):
+        before = sorted(folder.rglob("*"))
+        expected = f"{folder}: {kind}.*; expected a new folder or a .safetensors file"
+        with pytest.raises(CheckpointError, match=expected):
+            save_model(model(), folder)
+        assert sorted(folder.rglob("*")) == before
+    assert (step / "model.safetensors").read_bytes() == weights
+    for seed in (1, 2):  # a folder of `save_model` may be saved again, and a file may be named anywhere
+        saved = model(seed=seed)
+        for place in (tmp_path / "mine", hub / "zoo.safetensors"):
+            save_model(saved, place)
+            tensors = load_model(place).state_dict()
+            assert all(torch.equal(tensors[name], tensor) for name, tensor in saved.state_dict().items())
+
+
 def test_optimizer_state_goes_by_name(tmp_path: Path) -> None:
     state = {"a/b": torch.zeros(2)}
     assert flatten({"x.weight": {"m": state["a/b"]}}) == ({"x.weight/m": state["a/b"]}, {})

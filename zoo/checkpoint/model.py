@@ -37,14 +37,16 @@ def save_model(model: Model, path: str | Path) -> Path:
 
     Args:
         model: a zoo model; if it is sharded all ranks must call this function, and the first one writes.
-        path: a .safetensors file, or a folder, which gets a ``model.safetensors``.
+        path: a .safetensors file, or a folder, which gets a ``model.safetensors``: a new one, or one that
+            this function made.
 
     Returns:
         The file.
 
     Raises:
-        CheckpointError: The model is no zoo model, the path is that of a file of another kind, or the file
-            cannot be written; an existing file is untouched.
+        CheckpointError: The model is no zoo model, the path is that of a file of another kind, of a run, of
+            its checkpoint or of a folder as on the hub, or the file cannot be written; an existing file is
+            untouched.
     """
     if not isinstance(model, Model):
         raise CheckpointError(
@@ -174,15 +176,27 @@ def find_checkpoint(path: Path, which: Which = "last") -> Path:
 
 
 def require_model_path(path: Path) -> None:
-    """Refuse a path to save a model at that is, or is called like, a file of another kind.
+    """Refuse a path to save a model at that is, or is called like, something of another kind.
 
     Raises:
-        CheckpointError: The path is neither a .safetensors file nor a folder.
+        CheckpointError: The path is neither a .safetensors file nor a folder, or a folder whose files would
+            no longer belong together.
     """
-    if path.suffix != SUFFIX and (path.suffix in OTHER_FILES or path.is_file()):
+    if path.suffix == SUFFIX:
+        return
+    if path.suffix in OTHER_FILES or path.is_file():
         raise CheckpointError(
             f"{path}: a model is saved as a {SUFFIX} file or in a folder; expected one of them"
         )
+    kind = None
+    if RunFolder(path).exists:
+        kind = "a run, which reads only its own checkpoints"
+    elif CheckpointFolder(path).has_state:
+        kind = "a checkpoint of a run, whose weights belong to the state of its optimizer"
+    elif (other := folder_format(path)) is not None:
+        kind = f"a folder as on the Hugging Face hub ({other.marker}), which zoo reads as such"
+    if kind is not None:
+        raise CheckpointError(f"{path}: {kind}; expected a new folder or a {SUFFIX} file")
 
 
 def _file_in(path: Path) -> Path:

@@ -138,6 +138,11 @@ class CheckpointFolder(ModelFolder):
         return int(self.read_state()["step"])
 
     @property
+    def has_state(self) -> bool:
+        """Whether the folder is a checkpoint from which a run can be resumed, and not only a model."""
+        return self._state.is_file()
+
+    @property
     def owes_evaluation(self) -> bool:
         """Whether the run was stopped before the evaluation that follows the step was complete."""
         return bool(self.read_state().get(self.OWED))
