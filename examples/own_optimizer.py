@@ -1,6 +1,7 @@
 """Compare an optimizer of your own with AdamW: a sweep with tuning and seeds, and its verdict.
 
-The same on the command line: `zoo sweep examples/own_optimizer.yaml`, then `zoo report sweeps/own_optimizer`.
+The same on the command line: `zoo sweep examples/own_optimizer.yaml`, then `zoo report sweeps/own_optimizer
+--plugin examples/lion.py`, because no code is imported from the folder of a sweep.
 """
 
 from __future__ import annotations

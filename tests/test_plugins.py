@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -516,7 +517,10 @@ def test_the_traceback_of_a_plugin_can_be_seen(tmp_path: Path, monkeypatch: pyte
         main(["train", str(file)])
 
 
-def test_a_sweep_trains_the_classes_of_plugins_in_its_workers(tmp_path: Path) -> None:
+def test_a_sweep_trains_the_classes_of_plugins_in_its_workers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And its last line is a command that another process can run."""
     project(tmp_path)
     sweep = tmp_path / "sweep.yaml"
     sweep.write_text(
@@ -525,10 +529,12 @@ def test_a_sweep_trains_the_classes_of_plugins_in_its_workers(tmp_path: Path) ->
     )
     (tmp_path / "other.py").write_text(SCHEDULE.replace("halved", "other").replace("0.5", "0.1"))
     zoo("sweep", sweep)
+    *_, last = capsys.readouterr().out.splitlines()
     manifest = json.loads((tmp_path / "sweeps/sweep/sweep.json").read_text())
     assert [run["status"] for run in manifest["runs"]] == ["finished"] * 3
     forget()
     folder = tmp_path / "sweeps/sweep"
     zoo("report", folder, "-o", tmp_path / "report", status=2)
-    named = ("--plugin", tmp_path / "mine.py", "--plugin", tmp_path / "other.py")
-    zoo("report", folder, "-o", tmp_path / "report", *named)
+    command, *arguments = shlex.split(last.removeprefix("The page with all of it: zoo "))
+    assert (command, arguments[0]) == ("report", str(folder))
+    zoo(command, *(str(tmp_path / "report") if word == "DIR" else word for word in arguments))

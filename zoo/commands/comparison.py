@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,6 +69,7 @@ def sweep(
     from zoo.ablate.ladder_estimate import estimate_ladder
     from zoo.ablate.pool import worker_count
     from zoo.ablate.sweep import load_sweep
+    from zoo.config.plugins import options
     from zoo.utils.atomic import explained, make_folder
 
     if jobs and (dry_run or workers is not None):
@@ -97,7 +99,8 @@ def sweep(
     if not result.finished:
         raise typer.Exit(INTERRUPTED)
     if report is None:
-        echo(f"The page with all of it: zoo report {plan.folder} --out DIR")
+        command_line = f"zoo report {shlex.quote(str(plan.folder))} --out DIR{options(None)}"
+        echo(f"The page with all of it: {command_line}")
     else:
         _, page = _judged([plan.folder], report)
         echo(f"wrote {page}")
