@@ -100,6 +100,11 @@ import zoo
 @zoo.TOKENIZERS.register
 class Mine(zoo.TokenizerConfig):
     type: Literal["mine"] = "mine"
+
+    def build(self, texts): ...
+
+    @classmethod
+    def load(cls, folder): ...
 """
 
 

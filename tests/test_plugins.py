@@ -430,6 +430,17 @@ NO_TYPE = """
 class Nameless(ScheduleConfig):
     rate: float = 1.0
 """
+NO_FACTOR = SCHEDULE[: SCHEDULE.index("    def after_warmup")]
+INIT = """
+from zoo import INITS, Init
+
+@INITS.register
+class Mine(Init):
+    type: Literal["mine"] = "mine"
+
+    def matrix_std(self, spec):
+        return RESULT
+"""
 BARE = """
 from zoo import LanguageModelConfig
 
@@ -473,6 +484,11 @@ BAD: list[tuple[str | None, dict[str, Any], str]] = [
     (HEADER + TAKEN, {}, r"mine\.py:8: .*: optimizer Again: the name 'adamw' is taken by AdamWConfig \(.*adamw\.py:\d+\)"),
     (HEADER + NO_TYPE, {}, r"mine\.py:8: .*: optimizer Nameless has no name; expected a field `type: Literal"),
     (HEADER + BARE, {}, r"mine\.py:10: .*: model Bare: no `default_init` and no `objectives`; expected the class attributes"),
+    (NO_FACTOR, {}, r"mine\.py:8: .*: schedule Halved: no `after_warmup`; expected the methods that the base class leaves to it"),
+    (SCHEDULE.replace("return ", ""), {}, r"error: Halved \(\S+mine\.py:8\): after_warmup returned None; expected a finite number of at least 0"),
+    (SCHEDULE.replace("self.share", "-1"), {}, r"after_warmup returned -1; expected a finite number of at least 0"),
+    (HEADER + INIT.replace("RESULT", "-1.0"), {"init": "mine", "schedule": None}, r"Mine \(\S+mine\.py:10\): matrix_std returned -1\.0; expected a finite number of at least 0"),
+    (HEADER + INIT.replace("RESULT", "float('nan')"), {"init": "mine", "schedule": None}, r"Mine \(\S+mine\.py:10\): matrix_std returned nan; expected a finite"),
     (SCHEDULE.replace("@SCHEDULES.register", ""), {}, r"Halved \(\S+mine\.py:9\): not registered; expected a decorator"),
     (None, {}, r"plugins: plugin \S+mine\.py: No such file or directory; did you mean '\S+mines\.py'"),
     (SCHEDULE, {"plugins": ["./"]}, r"plugins: plugin .*: not a regular file"),

@@ -37,6 +37,9 @@ class Halved(ScheduleConfig):
     type: Literal["halved"] = "halved"
     share: float = 0.5
 
+    def after_warmup(self, step: int, peak: int, length: int) -> float:
+        return self.share
+
 
 class Silence(TextCorpus):
     """No text at all."""

@@ -7,7 +7,9 @@ each of its hundred and more subclasses.
 import importlib
 import inspect
 import json
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from numbers import Real
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
@@ -126,8 +128,8 @@ class Kind:
         """Add a class under the default of its ``type`` field; usable as a decorator.
 
         Raises:
-            ConfigError: The class has no name, or one that is taken, or lacks a class attribute that its base
-                class declares.
+            ConfigError: The class has no name, or one that is taken, or lacks a class attribute or a method
+                that its base class declares and leaves to it.
         """
         field = cls.__pydantic_fields__.get("type")
         name = None if field is None else field.default
@@ -145,6 +147,11 @@ class Kind:
         if name in taken:
             raise ConfigError(
                 f"{self.name} {cls.__name__}: the name '{name}' is taken by {location(taken[name])}"
+            )
+        if abstract := [f"`{method}`" for method in sorted(cls.__abstractmethods__)]:
+            raise ConfigError(
+                f"{self.name} {cls.__name__}: no {' and no '.join(abstract)}; expected the methods that the "
+                "base class leaves to it"
             )
         self._choices[name] = cls
         self._unions.clear()
@@ -245,6 +252,25 @@ def location(cls: type) -> str:
         return f"{cls.__name__} ({inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]})"
     except (OSError, TypeError):  # a class that was defined in an interpreter
         return f"{cls.__module__}.{cls.__name__}"
+
+
+def require_size(cls: type, method: str, value: object) -> float:
+    """Check what a method that a plugin may have written returned: a factor, a standard deviation.
+
+    Args:
+        cls: the class with the method.
+        method: the name of the method.
+        value: what the method returned.
+
+    Returns:
+        The value.
+
+    Raises:
+        ConfigError: The value is no finite number of at least 0; the message names the class and its line.
+    """
+    if isinstance(value, Real) and math.isfinite(number := float(value)) and number >= 0:
+        return number
+    raise ConfigError(f"{location(cls)}: {method} returned {value!r}; expected a finite number of at least 0")
 
 
 def classes_in(field: FieldInfo) -> list[type[Config]]:

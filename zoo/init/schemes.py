@@ -8,11 +8,12 @@ trained tensor is drawn with this standard deviation divided by the factor of it
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Literal, Self
 
 from pydantic import Field
 
-from zoo.config.registry import INITS, Config
+from zoo.config.registry import INITS, Config, require_size
 from zoo.spec import MATRICES, ParamSpec, Role
 
 RANDOM = MATRICES | {Role.POSITION}
@@ -22,6 +23,7 @@ RANDOM = MATRICES | {Role.POSITION}
 class Init(Config):
     """An initialisation scheme: the standard deviations of matrices; vectors start at constants."""
 
+    @abstractmethod
     def matrix_std(self, spec: ParamSpec) -> float:
         """Return the standard deviation of a linear, convolution or embedding matrix."""
         raise NotImplementedError
@@ -193,7 +195,11 @@ def virtual_std(init: Init, spec: ParamSpec) -> float:
 
     The standard deviation of an embedding includes the factor on its vectors, unless it is tied to a language
     model head.
+
+    Raises:
+        ConfigError: The scheme returned something else than a standard deviation.
     """
     if spec.role is Role.POSITION:
-        return init.position_std(spec)
-    return init.matrix_std(spec) * (1.0 if spec.tied else init.lookup_scale(spec))
+        return require_size(type(init), "position_std", init.position_std(spec))
+    std = require_size(type(init), "matrix_std", init.matrix_std(spec))
+    return std * (1.0 if spec.tied else init.lookup_scale(spec))

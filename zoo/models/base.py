@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -72,6 +73,7 @@ class ModelConfig(Config):
         """
         return self
 
+    @abstractmethod
     def build(self) -> Model:
         """The model, uninitialised, on the current default device."""
         raise NotImplementedError

@@ -6,6 +6,7 @@ that a model defined anywhere can be used everywhere.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
@@ -67,6 +68,7 @@ class LanguageModelConfig(ModelConfig):
         """The layer that a classifier may have between the pooled hidden states and the head, (n, d) each."""
         return TanhPooler(self.d_model)
 
+    @abstractmethod
     def build(self) -> LanguageModel:
         """The model, uninitialised, on the current default device."""
         raise NotImplementedError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from zoo.config.registry import Config
+from zoo.config.registry import Config, require_size
 from zoo.optim.param_group import ParamGroup
 from zoo.spec import ParamSpec
 from zoo.utils.errors import ConfigError
@@ -104,6 +105,7 @@ class OptimizerConfig(Config):
             return None
         return step * _summed_factors(schedule, steps)
 
+    @abstractmethod
     def build(self, entries: Sequence[Entry]) -> Optimizer:
         """Build the optimizer.
 
@@ -118,6 +120,7 @@ class OptimizerConfig(Config):
         """
         raise NotImplementedError
 
+    @abstractmethod
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]] | None:
         """Name and shape of every state tensor of a parameter, without step counts.
 
@@ -153,12 +156,17 @@ class ScheduleConfig(Config):
             step: The number of steps before this one: 0 for the first, whose factor with warm-up is 1/W, not
                 0.
             total: The number of steps of the whole run.
+
+        Raises:
+            ConfigError: `after_warmup` returned something else than a factor.
         """
         if step + 1 < self.warmup:
             return (step + 1) / self.warmup
         peak = max(self.warmup, 1)
-        return self.after_warmup(step + 1 - peak, peak, max(total + 1 - peak, 1))
+        factor = self.after_warmup(step + 1 - peak, peak, max(total + 1 - peak, 1))
+        return require_size(type(self), "after_warmup", factor)
 
+    @abstractmethod
     def after_warmup(self, step: int, peak: int, length: int) -> float:
         """The factor `step` steps after the peak.
 

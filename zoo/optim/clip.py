@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
@@ -67,6 +68,7 @@ class ClipConfig(Config):
     needs_reparam: ClassVar[bool] = False
     waits_for: ClassVar[str | None] = None
 
+    @abstractmethod
     def build(self, largest: float | None) -> Clip:
         """The clipping of a run.
 

@@ -51,6 +51,7 @@ class LoggerConfig(Config):
                 f"train.loggers: {self.package} is not installed; expected: {install(self.package)}"
             )
 
+    @abstractmethod
     def open(self, folder: Path, config: JsonObject, kept: Sequence[Record]) -> Logger:
         """Open the log of a session.
 
