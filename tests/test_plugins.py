@@ -416,6 +416,31 @@ def test_a_class_is_named_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixt
     assert nadam.plugins == ()
 
 
+def test_the_short_form_of_a_class_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a file that another one extends, below an override, and on an axis of a sweep; never in a run folder."""
+    (tmp_path / "parts").mkdir()
+    base = project(tmp_path / "parts", LION, optimizer="mine.py:Lion", plugins=None, schedule=None)
+    (child := tmp_path / "child.yaml").write_text("extends: parts/tiny.yaml\noptimizer: {lr: 1e-3}\n")
+    for config in (load_config(base, ["optimizer.lr=1e-3"]), load_config(child)):
+        forget()
+        assert config.optimizer is not None
+        assert config.optimizer.model_dump() | {"type": "mine.py:Lion", "lr": 1e-3} == config.optimizer.model_dump()
+    config = load_config("gpt-tiny", [f"optimizer={tmp_path}/parts/mine.py:Lion", "optimizer.lr=1e-3"])
+    assert [record.name for record in config.plugins] == ["mine.py"]
+    forget()
+    sweep = "base: parts/tiny.yaml\naxes: {optimizer: [adamw, parts/mine.py:Lion]}\nseeds: [0]\n"
+    (tmp_path / "sweep.yaml").write_text(sweep + "tune: {grid: {optimizer.lr: [1e-3, 1e-2]}, seeds: [1]}\n")
+    zoo("sweep", tmp_path / "sweep.yaml", "--dry-run")
+    forget()
+    (run := tmp_path / "run").mkdir()
+    (run / "config.yaml").write_text(base.read_text())
+    shutil.copy(tmp_path / "parts/mine.py", run)
+    capsys.readouterr()
+    for command, *options in (("explain",), ("train", "--resume")):
+        zoo(command, run, *options, status=2)
+        assert "'mine.py' is not imported; code is never imported from a run folder" in capsys.readouterr().err
+
+
 BUILD_RAISES = """
 @OPTIMIZERS.register
 class Broken(AdamWConfig):

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from zoo.config.inputs import folder_of
 from zoo.config.plugins import CLASS_PATH, PluginRecord, import_class, load_installed, load_plugin, require
+from zoo.config.registry import Kind
 from zoo.config.yaml import Located, read_value, read_yaml
 from zoo.utils.errors import ConfigError, PluginError, did_you_mean
 from zoo.utils.files import CONFIG_BYTES, expand_home, read_bytes
@@ -286,7 +287,7 @@ def import_named(plugins: Located, folder: Path, trusted: bool) -> None:
 
 
 def import_classes(node: Located, folder: Path, key: str = "") -> Located:
-    """Import the modules of classes whose path is the value of a key `type`.
+    """Import the modules of classes whose path is the value of a key `type`, or of a component's own key.
 
     Args:
         node: the configuration as the user wrote it.
@@ -305,14 +306,23 @@ def import_classes(node: Located, folder: Path, key: str = "") -> Located:
         return Located(inside, node.place)
     if isinstance(node.value, list):
         return Located([import_classes(item, folder, key) for item in node.value], node.place)
-    if not (
-        isinstance(node.value, str) and key.split(".")[-1] == "type" and CLASS_PATH.fullmatch(node.value)
-    ):
+    if not (isinstance(node.value, str) and CLASS_PATH.fullmatch(node.value) and _names_class(key)):
         return node
     try:
         return Located(import_class(node.value, folder_of(node, folder), again=not node.place), node.place)
     except PluginError as error:
         raise ConfigError(": ".join(part for part in (node.place, key, str(error)) if part)) from error
+
+
+def _names_class(key: str) -> bool:
+    """Whether the path of a class may be the value of a key: a `type`, or a component in its short form.
+
+    Args:
+        key: the dotted key.
+    """
+    kinds = [kind for kind in Kind.registries.values() if key in (kind.name, f"axes.{kind.name}")]
+    # The import of zoo's own choices sets `adapt`.
+    return key.split(".")[-1] == "type" or any(kind.choices and kind.adapt for kind in kinds)
 
 
 def _without(fields: Located, key: str) -> Located:
