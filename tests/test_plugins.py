@@ -217,6 +217,23 @@ def test_what_a_run_uses_is_recorded_and_needed(tmp_path: Path, capsys: pytest.C
     assert "halved" in capsys.readouterr().out
 
 
+def test_a_missing_plugin_of_a_model_has_a_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands that open the weights first say where it is, as those that read the configuration first do."""
+    zoo("train", project(tmp_path, MODEL, model=MINE, schedule=None))
+    run = tmp_path / "runs/tiny"
+    (copy,) = (run / "plugins").rglob("*.py")
+    checkpoint = run / "checkpoints/step-00000004"
+    forget()
+    for path in (run, checkpoint):
+        perplexity = ("eval", "--perplexity", str(tmp_path / "text.txt"))
+        for command, *options in (("generate", "--prompt", "x"), ("inspect",), perplexity):
+            capsys.readouterr()
+            zoo(command, path, *options, status=2)
+            message = capsys.readouterr().err
+            copies = (copy, checkpoint / copy.relative_to(run))
+            assert any(f"(the run keeps a copy: {file})" in message for file in copies), (command, message)
+
+
 def test_a_resumed_run_is_the_whole_one(tmp_path: Path) -> None:
     file = project(tmp_path)
     zoo("train", file, "name=whole")
@@ -424,7 +441,10 @@ def test_the_short_form_of_a_class_by_its_path(tmp_path: Path, capsys: pytest.Ca
     for config in (load_config(base, ["optimizer.lr=1e-3"]), load_config(child)):
         forget()
         assert config.optimizer is not None
-        assert config.optimizer.model_dump() | {"type": "mine.py:Lion", "lr": 1e-3} == config.optimizer.model_dump()
+        assert (
+            config.optimizer.model_dump() | {"type": "mine.py:Lion", "lr": 1e-3}
+            == config.optimizer.model_dump()
+        )
     config = load_config("gpt-tiny", [f"optimizer={tmp_path}/parts/mine.py:Lion", "optimizer.lr=1e-3"])
     assert [record.name for record in config.plugins] == ["mine.py"]
     forget()
@@ -438,7 +458,9 @@ def test_the_short_form_of_a_class_by_its_path(tmp_path: Path, capsys: pytest.Ca
     capsys.readouterr()
     for command, *options in (("explain",), ("train", "--resume")):
         zoo(command, run, *options, status=2)
-        assert "'mine.py' is not imported; code is never imported from a run folder" in capsys.readouterr().err
+        assert (
+            "'mine.py' is not imported; code is never imported from a run folder" in capsys.readouterr().err
+        )
 
 
 BUILD_RAISES = """

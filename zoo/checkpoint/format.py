@@ -22,7 +22,7 @@ from zoo.reparam.gate import attach_gate
 from zoo.spec import declared
 from zoo.utils.errors import CheckpointError, PluginError
 from zoo.utils.progress import progress
-from zoo.utils.run_folder import ModelFolder
+from zoo.utils.run_folder import ModelFolder, model_folder
 from zoo.utils.untyped import Json
 
 VERSION = "1"
@@ -92,7 +92,7 @@ class ModelFile:
         kinds = {"model": MODELS, "init": INITS, "reparam": REPARAMS}
         try:
             for plugin in json.loads(header.get(PLUGINS, "[]")):
-                require(PluginRecord(**plugin))
+                require(PluginRecord(**plugin), model_folder(path).plugins)
             given = json.loads(header["recipe"])
             parts = {part: kind[given[part]["type"]](**given[part]) for part, kind in kinds.items()}
             scales, lookups, published = (
