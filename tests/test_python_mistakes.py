@@ -74,6 +74,25 @@ def test_what_is_no_model_of_zoo(tmp_path: Path, given: Any) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("layer_decay", [-1.0, 0.0, 2.0, float("nan"), float("inf")])
+def test_a_layer_decay_is_a_factor_of_at_most_1(layer_decay: float) -> None:
+    with pytest.raises(ConfigError, match=rf"layer_decay {layer_decay}: expected a number above 0 and at"):
+        build_optimizer(build_model("gpt-tiny"), "adamw", lr=1e-3, layer_decay=layer_decay)
+
+
+def test_what_is_no_rule_and_no_optimizer() -> None:
+    model = build_model("gpt-tiny")
+    for rule in ("mup", {"type": "mup"}):
+        wrong: Any = rule
+        with pytest.raises(ConfigError, match=r"transfer: value .*mup.*: expected a rule, such as zoo\."):
+            build_optimizer(model, "adamw", lr=1e-3, transfer=wrong)
+    for given in (torch.optim.SGD(model.parameters()), None, 3):
+        wrong = given
+        message = rf"optimizer: got {type(given).__name__}; expected its name, .* is given to zoo\.attach"
+        with pytest.raises(ConfigError, match=message):
+            build_optimizer(model, wrong, lr=1e-3)
+
+
 @pytest.mark.parametrize("name", ["m.pt", "model.bin", "notes.txt"])
 def test_a_model_is_not_saved_as_a_file_of_another_kind(tmp_path: Path, name: str) -> None:
     (tmp_path / "notes.txt").write_text("mine")

@@ -197,8 +197,10 @@ class Registry(Sequence[Entry]):
         Raises:
             ValueError: A parameter has no declaration, or a declaration has no parameter.
             ConfigError: An override matches nothing, two overrides match one variable, or the layer
-                decay changes no learning rate.
+                decay changes no learning rate or is none.
         """
+        if not 0 < layer_decay <= 1:
+            raise ConfigError(f"layer_decay {layer_decay}: expected a number above 0 and at most 1")
         parameters = [p for p in declared(model) if not p.spec.frozen]
         deepest = 1 + len(model.layers) if isinstance(model, Module) else 0
         hits = dict.fromkeys(range(len(eta_overrides)), 0)

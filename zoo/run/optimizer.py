@@ -62,6 +62,10 @@ def build_optimizer(
     _check_declared(model)
     rates = None
     if transfer is not None:
+        if not isinstance(transfer, Transfer):
+            raise ConfigError(
+                f"transfer: value {transfer!r}: expected a rule, such as zoo.TRANSFERS['mup'](base=...)"
+            )
         if not isinstance(model, Model):
             raise ConfigError(f"transfer: {type(model).__name__} is no model of zoo, whose axes have names")
         check_optimizer(transfer, config)
@@ -121,6 +125,11 @@ def _optimizer_config(
         except ValidationError as error:
             lines = describe_all(error.errors(), kind, Located.of(fields))
             raise ConfigError("\n".join(f"optimizer: {line}" for line in lines)) from error
+    if not isinstance(optimizer, str | dict):
+        raise ConfigError(
+            f"optimizer: got {type(optimizer).__name__}; expected its name, a dict with `type`, its config "
+            "or a class; one that is built already is given to zoo.attach"
+        )
     given = {"type": optimizer} if isinstance(optimizer, str) else optimizer
     config = load_config({"optimizer": {**given, **fields}}).optimizer
     return cast(OptimizerConfig, config)  # not None, because it was given
