@@ -100,6 +100,8 @@ FILES = [
     ("seed: 1\nseed: 2", r"f.yaml:2: seed: written twice, first at .*f.yaml:1"),
     ("- 1", r"f.yaml:1: expected a mapping \(key: value\), got a list"),
     ("just words", r"f.yaml:1: expected a mapping \(key: value\), got 'just words'"),
+    ("just words " * 99, r"f.yaml:1: expected a mapping \(key: value\), got 'just [a-z ]{54}\.\.\.$"),
+    ("seed: !!int " + "x" * 99, r"f.yaml:1: seed: value 'x{59}\.\.\.: expected int"),
     ("a: [1", r"f.yaml:1: not YAML: .*expected ',' or '\]'"),
     ("a:\n\tb: 1", r"f.yaml:2: not YAML: "),
     ("seed: \x07", r"f.yaml: not YAML: "),

@@ -422,12 +422,13 @@ def test_a_class_is_named_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixt
         "mine.py:Tiger": r"mine\.py: no class called 'Tiger'; known: Lion",
         "mins.py:Lion": r"mins\.py: No such file or directory; did you mean '\S+mine\.py'",
         "torch.optim.NAdm": r"no class called 'NAdm'; did you mean 'NAdam'",
+        "torch.optim": r"no class called 'optim'; expected a subclass of Optimizer$",
         "torch.nn.Linear": r"optimizer\.type: value 'torch\.nn\.Linear': .*no subclass of torch\.optim\.Optimizer",
         "nowhere.Lion": r"plugin 'nowhere': there is no such file, nor a module of that name",
     }.items():
         file.write_text(re.sub(r"type: mine\S+", f"type: {path}", file.read_text()))
         zoo("train", file, "name=other", status=2)
-        assert re.search(rf"error: \S+tiny\.yaml:\d+: .*{message}", capsys.readouterr().err), path
+        assert re.search(rf"(?m)error: \S+tiny\.yaml:\d+: .*{message}", capsys.readouterr().err), path
         file.write_text(re.sub(f"type: {re.escape(path)}", "type: mine.py:Lion", file.read_text()))
     nadam = load_config(file, ["optimizer={type: torch.optim.NAdam, lr: 0.001}"])
     assert nadam.plugins == ()

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pydantic_core import ErrorDetails
 
 from zoo.config.registry import Config, classes_in, is_choice
-from zoo.config.yaml import Located, Path, dotted
+from zoo.config.yaml import Located, Path, dotted, shortened
 from zoo.utils.errors import did_you_mean
 
 NOT_A_MAPPING = {"model_type", "model_attributes_type", "dict_type"}
@@ -26,7 +26,6 @@ NAME = r"^\w[\w.-]*$"
 """The pattern of names of runs and sweeps, which are the names of their folders."""
 PATTERNS = {NAME: "letters, digits, '_', '.' and '-', beginning with one of the first three"}
 """Patterns of texts, in words."""
-LONGEST_VALUE = 60
 EXPECTED = ": expected "
 KEY = re.compile(r"(?P<keys>\w+(\.\w+)*)(\[(?P<index>\d+)\])?(?=:?\s)")
 
@@ -195,4 +194,4 @@ def _expected(owner: type[Config], key: str) -> str:
 
 def _display(value: object) -> str:
     text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+    return shortened(text)

@@ -140,9 +140,11 @@ def adapted(kind: Kind, path: str) -> None:
         )
     cls = getattr(module, name, None)
     if not isinstance(cls, type):
-        classes = [other for other, value in vars(module).items() if isinstance(value, type)]
+        found = {other: value for other, value in vars(module).items() if isinstance(value, type)}
+        fitting = [other for other, value in found.items() if issubclass(value, kind.adapts)]
+        hint = did_you_mean(name, fitting) or f"; expected a subclass of {kind.adapts.__name__}"
         place = getattr(module, "__file__", None) or source  # built-in modules have no file
-        raise PluginError(f"{place}: no class called '{name}'{did_you_mean(name, classes)}")
+        raise PluginError(f"{place}: no class called '{name}'{hint}")
     if kind.adapt is None or path in kind.choices:
         return
     try:

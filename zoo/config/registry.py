@@ -98,6 +98,7 @@ class Kind:
         homes: the modules of zoo that register choices of this kind.
         adapt: a function that makes a configuration class of a class outside of zoo, given its path in
             ``type:``; None: only registered classes of this kind can be used.
+        adapts: the class whose subclasses `adapt` takes.
     """
 
     registries: ClassVar["dict[str, Kind]"] = {}
@@ -110,6 +111,7 @@ class Kind:
         self._choices: dict[str, ConfigClass] = {}
         self._unions: dict[type[Config], SchemaValidator] = {}
         self.adapt: Callable[[type, str], type[Config]] | None = None
+        self.adapts: type = object
         self.registries[plural] = self
 
     @property

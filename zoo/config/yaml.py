@@ -33,6 +33,8 @@ SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], object]]] = {
 DEEPEST = 50
 """Largest depth of nested mappings and lists."""
 TOO_DEEP = f"nested too deeply; expected at most {DEEPEST} mappings and lists inside each other"
+LONGEST_VALUE = 60
+"""Largest number of characters of a value that a message shows."""
 DIGITS = 40
 """Largest number of digits of an integer."""
 SAFE_DEPTH = 500
@@ -185,6 +187,11 @@ def dotted(path: Path) -> str:
     return ".".join(map(str, path))
 
 
+def shortened(text: str) -> str:
+    """The beginning of a text, as messages show a value."""
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+
+
 class _Reader:
     """Turns composed nodes into `Located` values and collects their problems."""
 
@@ -227,7 +234,7 @@ class _Reader:
             return None
         pattern, convert = SCALARS[name]
         if not pattern.fullmatch(node.value):
-            self.problem(node, path, f"value '{node.value}': expected {name}")
+            self.problem(node, path, f"value {shortened(repr(node.value))}: expected {name}")
             return None
         if name == "int" and len(node.value) > DIGITS:
             self.problem(node, path, f"a number of {len(node.value)} digits; expected at most {DIGITS}")
@@ -255,4 +262,4 @@ class _Reader:
 def _kind(node: yaml.Node) -> str:
     if isinstance(node, yaml.MappingNode):
         return "a mapping"
-    return "a list" if isinstance(node, yaml.SequenceNode) else f"'{node.value}'"
+    return "a list" if isinstance(node, yaml.SequenceNode) else shortened(repr(node.value))

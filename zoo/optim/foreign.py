@@ -200,6 +200,7 @@ def config_class(cls: type, path: str) -> type[ForeignOptimizerConfig]:
 
 
 OPTIMIZERS.adapt = config_class
+OPTIMIZERS.adapts = Optimizer
 
 
 def _fields_of(cls: type) -> FieldDefinitions:
