@@ -92,6 +92,8 @@ def test_all_ways_into_a_run(tmp_path: Path) -> None:
     for other in tensors[1:]:
         assert all(torch.equal(other[name], tensor) for name, tensor in tensors[0].items())
     load_model(run, which="best")
+    with pytest.raises(CheckpointError, match=f"{run}: no checkpoint called 'bst'; did you mean 'best'"):
+        load_model(run, which="bst")
 
 
 def test_a_model_is_not_saved_into_a_folder_of_another_kind(tmp_path: Path) -> None:

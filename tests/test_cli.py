@@ -194,6 +194,10 @@ BAD = [
         ["import", "foreign.safetensors", "x"],
         "foreign.safetensors: is a file; expected its --format (ngpt-reference), or a folder",
     ),
+    (
+        ["import", "folder.json", "x", "--n-heads", "3"],
+        "folder.json: --n-heads is for a file with --format (ngpt-reference)",
+    ),
     (["generate", "nowhere", "--chat", "--temperature", "-1"], "temperature is -1.0; expected 0 or more"),
     (["generate", "nowhere", "--chat", "--max-new-tokens", "0"], "max_new_tokens is 0; expected at least 1"),
     (["generate", "nowhere", "--chat", "--stop", ""], "stop is ''; expected at least one character"),

@@ -166,6 +166,10 @@ OVERRIDES = [
     ("seed=", r"^override 'seed=': expected key=value"),
     ("=3", r"^override '=3': expected key=value"),
     ("model..d_model=3", r"^override 'model..d_model=3': expected key=value"),
+    (
+        "plugins=[x.py]",
+        r"^override 'plugins=\[x.py\]': plugins are no value .* in a file, or as --plugin FILE$",
+    ),
     ("seed=[1", r"^override 'seed=\[1': not a YAML value"),
 ]
 

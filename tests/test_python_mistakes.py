@@ -7,6 +7,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -101,6 +102,28 @@ def test_a_model_is_not_saved_as_a_file_of_another_kind(tmp_path: Path, name: st
         save_model(model, tmp_path / name)
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
     assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_misspelt_architecture_is_compared_with_architectures() -> None:
+    with pytest.raises(ConfigError, match=r"no config or architecture called 'gptx'; did you mean 'gpt'\?"):
+        build_model("gptx", vocab_size=16)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    sizes: dict[str, Any] = {"n_layers": 1, "n_heads": 1, "vocab_size": 16}
+    numbers: dict[str, Any] = {"d_model": np.int64(8), "norm_eps": np.float32(0.25)}
+    plain = build_model("gpt", **sizes, d_model=8, norm_eps=0.25)
+    assert build_model("gpt", **sizes, **numbers).recipe == plain.recipe
+
+
+def test_a_compiled_model_is_saved_as_the_model_inside(tmp_path: Path) -> None:
+    model = build_model("gpt", d_model=8, n_layers=1, n_heads=1, vocab_size=16)
+    compiled: Any = torch.compile(model, backend="eager")
+    tensors = load_model(save_model(compiled, tmp_path / "model.safetensors")).state_dict()
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in model.state_dict().items())
+    with pytest.raises(CheckpointError, match="Linear is no model of zoo"):
+        wrong: Any = torch.compile(nn.Linear(2, 2), backend="eager")
+        save_model(wrong, tmp_path / "linear")
 
 
 def test_both_spellings_of_a_precision() -> None:

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from zoo.checkpoint.format import ModelFile, metadata
 from zoo.checkpoint.formats import FILE_FORMATS, FOLDER_FORMATS, OpenedCheckpoint, folder_format
 from zoo.checkpoint.recipe import Prepare, materialise
 from zoo.checkpoint.safetensors import check_match, count_entries, is_there, write_tensors
+from zoo.init.infer import unwrapped
 from zoo.models import Model
 from zoo.utils.atomic import write_file
 from zoo.utils.errors import CheckpointError, ZooError, did_you_mean
@@ -32,11 +34,12 @@ FLOATING |= {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float1
 """The dtypes of weights, by the names that the user can give."""
 
 
-def save_model(model: Model, path: str | Path) -> Path:
+def save_model(model: Model | nn.Module, path: str | Path) -> Path:
     """Write a model to one file that `load_model` opens.
 
     Args:
-        model: a zoo model; if it is sharded all ranks must call this function, and the first one writes.
+        model: a zoo model, also a compiled one; if it is sharded all ranks must call this function, and the
+            first one writes.
         path: a .safetensors file, or a folder, which gets a ``model.safetensors``: a new one, or one that
             this function made.
 
@@ -48,6 +51,7 @@ def save_model(model: Model, path: str | Path) -> Path:
             its checkpoint or of a folder as on the hub, or the file cannot be written; an existing file is
             untouched.
     """
+    model = unwrapped(model) if isinstance(model, nn.Module) else model
     if not isinstance(model, Model):
         raise CheckpointError(
             f"save_model: {type(model).__name__} is no model of zoo; expected one, or "
@@ -171,6 +175,9 @@ def find_checkpoint(path: Path, which: Which = "last") -> Path:
         return path
     checkpoint = run.checkpoint(which)
     if checkpoint is None:
+        known = ["last", "best", *run.best_names()]
+        if which not in known:
+            raise CheckpointError(f"{path}: no checkpoint called '{which}'{did_you_mean(which, known)}")
         raise CheckpointError(f"{path}: the run has no {which} checkpoint yet")
     return checkpoint.path
 

@@ -61,9 +61,11 @@ def import_(
     for option, given in (("--base", base is not None), ("--fold", fold)):
         if given and not adapter:
             raise ZooError(f"{source}: {option} is for an adapter, a folder with {ADAPTER_CONFIG}")
+    if n_heads is not None and format is None:
+        raise ZooError(f"{source}: --n-heads is for a file with --format ({', '.join(FILE_FORMATS)})")
     if adapter:
         base = base or AdapterFiles.read(source).find_base()
-    if adapter or format is not None or n_heads is not None:
+    if adapter or format is not None:
         options: Kwargs = {"n_heads": n_heads, "allow": allow, "base": base, "fold": fold or None}
         chosen = {name: value for name, value in options.items() if value is not None}
         model = load_model(source, format=format, **chosen)

@@ -7,7 +7,7 @@ it, and so does a model that is taken `from` a checkpoint, so that no field of o
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -40,12 +40,13 @@ def shipped() -> dict[str, Path]:
     return {file.stem: file for file in sorted(folder.glob("*.yaml"), key=lambda file: file.stem)}
 
 
-def find_config(source: str | Path, folder: Path = Path()) -> Path:
+def find_config(source: str | Path, folder: Path = Path(), *, architectures: Collection[str] = ()) -> Path:
     """Find the file of a configuration that is given as a path or as the name of a shipped one.
 
     Args:
         source: a path (with the suffix .yaml or a separator), a run folder, or a name.
         folder: the folder that a relative path is relative to.
+        architectures: names that the caller takes in the place of a configuration, for the message.
 
     Raises:
         ConfigError: There is no such file.
@@ -72,7 +73,8 @@ def find_config(source: str | Path, folder: Path = Path()) -> Path:
         near = [str(f) for f in path.parent.glob("*") if f.suffix in SUFFIXES]
         raise ConfigError(f"{path}: no such file{did_you_mean(str(path), near)}")
     if text not in shipped():
-        raise ConfigError(f"no config called '{text}'{did_you_mean(text, shipped())}")
+        kind = "config or architecture" if architectures else "config"
+        raise ConfigError(f"no {kind} called '{text}'{did_you_mean(text, [*shipped(), *architectures])}")
     return shipped()[text]
 
 
@@ -210,6 +212,11 @@ def parse_overrides(overrides: Sequence[str], problems: list[str]) -> Located:
         key, equals, value = text.partition("=")
         if not equals or not all(key.split(".")) or not value.strip():
             problems.append(f"override '{text}': expected key=value, for instance optimizer.lr=1e-3")
+        elif key.split(".")[0] == PLUGINS:
+            problems.append(
+                f"override '{text}': plugins are no value of a configuration; expected them under "
+                f"`{PLUGINS}:` in a file, or as --plugin FILE"
+            )
         else:
             pairs.append((key.split("."), value, f"override '{text}'"))
     for keys, value, place in sorted(pairs, key=lambda pair: (len(pair[0]), pair[0][-1] != FROM)):

@@ -52,7 +52,7 @@ def infer(model: nn.Module, overrides: Overrides | None = None) -> list[Entry]:
         ConfigError: A parameter has no shape yet, an override is malformed or matches nothing, or two
             overrides match one parameter.
     """
-    model = _unwrapped(model)
+    model = unwrapped(model)
     parameters = _inferred(model)
     override(parameters, overrides or {}, type(model).__name__)
     entries = [parameter.entry for parameter in parameters]
@@ -71,7 +71,7 @@ def infer(model: nn.Module, overrides: Overrides | None = None) -> list[Entry]:
     return entries
 
 
-def _unwrapped(model: nn.Module) -> nn.Module:
+def unwrapped(model: nn.Module) -> nn.Module:
     """Return the module inside `torch.compile` and data parallelism, whose names do not depend on them."""
     while True:
         inner = model._modules.get("_orig_mod")  # torch.compile's wrapper has no public class

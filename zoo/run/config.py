@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
@@ -445,6 +446,8 @@ def plain(value: object, key: str = "") -> Json:
         return str(value)
     if value is None or isinstance(value, str | int | float):
         return value
+    if isinstance(value, Integral | Real):  # numpy's numbers
+        return int(value) if isinstance(value, Integral) else float(value)
     raise ConfigError(f"{key}: value {value!r}: expected a string, a number, a list or a mapping, as in YAML")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from zoo.config.compose import find_config
 from zoo.config.registry import MODELS
 from zoo.models import Model
 from zoo.run.config import load_config, plain
@@ -47,9 +48,11 @@ def build_model(
     Raises:
         ConfigError: A name is unknown or misspelt, or a value is impossible.
     """
-    if isinstance(source, str) and source in MODELS.choices:
-        source = {"model": {"type": source, **fields}}
-        fields = {}
+    if isinstance(source, str):
+        if source in MODELS.choices:
+            source, fields = {"model": {"type": source, **fields}}, {}
+        else:
+            find_config(source, architectures=MODELS.choices)
     changes: JsonObject = {f"model.{k}": v for k, v in fields.items()}
     given = {"init": init, "reparam": reparam, "constraint": constraint, "seed": seed}
     changes |= {k: v for k, v in given.items() if v is not None}
