@@ -34,7 +34,7 @@ FLOATING |= {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float1
 """The dtypes of weights, by the names that the user can give."""
 
 
-def save_model(model: Model | nn.Module, path: str | Path) -> Path:
+def save_model(model: nn.Module, path: str | Path) -> Path:
     """Write a model to one file that `load_model` opens.
 
     Args:
