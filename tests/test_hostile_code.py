@@ -142,7 +142,8 @@ def test_a_folder_of_datasets(tmp_path: Path, ran: Path, kind: str) -> None:
     folder.mkdir()
     (folder / "dataset.py").write_text(code(ran))
     (folder / "dataset_info.json").write_text(json.dumps({"builder_name": "dataset", "splits": {}}))
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.pt"}]}))
+    listed = "data.arrow" if kind == "arrow" else "data.pt"
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": listed}]}))
     for name in ("data.pt", "data.pkl", *(["data.arrow", "data.parquet"] if kind == "pickles" else [])):
         write_pickle(folder / name, ran, "torch.save")
     if kind in ("arrow", "parquet"):

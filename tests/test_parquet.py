@@ -178,6 +178,8 @@ def test_several_data_sets_in_a_folder_are_not_mixed(tmp_path: Path) -> None:
 
 def test_a_folder_that_datasets_has_saved(tmp_path: Path) -> None:
     """Streams of record batches in .arrow files, beside JSON files and the result of a `map`."""
+    above, tmp_path = tmp_path, tmp_path / "saved"
+    tmp_path.mkdir()
     rows = [{"text": f"Größe {i}\n", "id": i} for i in range(5)]
     for number, part in enumerate((rows[:3], rows[3:])):
         table = pyarrow.Table.from_pylist(part)
@@ -200,7 +202,7 @@ def test_a_folder_that_datasets_has_saved(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read as Arrow"):
         list(ParquetCorpus(paths=[str(tmp_path)]).documents())
     (tmp_path / "state.json").write_text(json.dumps({"_data_files": listed[::-1]}))
-    assert [file.name for file in find_files([str(tmp_path.parent)], [".arrow"])] == [
+    assert [file.name for file in find_files([str(above)], [".arrow"])] == [
         "data-00001-of-00002.arrow",
         "data-00000-of-00002.arrow",
     ]

@@ -105,7 +105,7 @@ def test_the_text_is_that_of_all_tokens_decoded_at_once(kind: str) -> None:
         whole, n = tokenizer.decode(ids), seed % 3
         after = len(tokenizer.decode(ids[:n]))
         middle = (after + len(whole)) // 2
-        stop = (whole[middle : middle + 2], "zzz") if middle + 1 < len(whole) and seed % 5 == 0 else ()
+        stop = (whole[middle : middle + 2], "in no text") if middle + 1 < len(whole) and seed % 5 == 0 else ()
         writer = TextStreamer(tokenizer.decode, ids[:n], stop, tokenizer.is_final)
         written = "".join(map(writer.add, ids[n:])) + writer.end()
         assert written == (whole[: whole.index(stop[0], after)] if stop else whole), (seed, ids)
