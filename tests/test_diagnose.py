@@ -46,7 +46,7 @@ def only(found: list[MatrixSpectrum], label: str, layer: int) -> MatrixSpectrum:
 
 PAIRS = {(name, reparam) for name in MODELS.choices for reparam in REPARAMS.choices}
 NOTHING_TO_MULTIPLY = {("resnet", "multipliers"), ("lstm", "residual")}
-"""All outputs of a ResNet's matrices are normalised next."""
+"""All outputs of a ResNet's matrices are normalised next, and an LSTM has no ends of residual branches."""
 
 
 @pytest.mark.parametrize(("name", "reparam"), sorted(PAIRS - NOTHING_TO_MULTIPLY))
