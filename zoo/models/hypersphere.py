@@ -12,7 +12,7 @@ from zoo.models.language_model import LanguageModelConfig
 from zoo.models.starts import NoRuleError, Reach, alpha_start, logit_scale, s_z_start
 from zoo.nn.classification import UnitClassificationHead
 from zoo.nn.residual import Lerp, Riemannian, Slerp
-from zoo.nn.scaling import AlphaConfig, ScalingConfig
+from zoo.nn.scaling import AlphaConfig, Scaling, ScalingConfig
 from zoo.spec import Module, ParamSpec, Role
 
 log = logging.getLogger("zoo")
@@ -37,6 +37,16 @@ class HypersphereConfig(LanguageModelConfig):
     def depth(self) -> int | None:
         """The number of blocks for the rules of `zoo.models.starts`; None: they do not cover this model."""
         return None
+
+    def logit_scaling(self) -> Scaling:
+        """s_z, with an entry for each token of the vocabulary, whose trained value starts at d_model^-1/2."""
+        return Scaling(
+            (("vocab", self.vocab_size),),
+            self.s_z,
+            default_scale=self.d_model**-0.5,
+            target=logit_scale(self.d_model),
+            default_power=-0.5,
+        )
 
     def with_starts(self, reach: Reach | None) -> Self:
         """The fields with the starts of alpha and s_z by the rules of `zoo.models.starts`.

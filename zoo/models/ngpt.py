@@ -20,13 +20,11 @@ from zoo.config.registry import MODELS
 from zoo.models.block import ResidualBlock
 from zoo.models.hypersphere import HypersphereConfig
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
-from zoo.models.starts import logit_scale
 from zoo.nn.attention import Attention
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import ScaledSwiGLU
 from zoo.nn.qk import RotaryThenScaledNorm
-from zoo.nn.scaling import Scaling
 
 
 @MODELS.register
@@ -104,13 +102,6 @@ class NGPT(RotaryDecoder):
             rescaled=c.qk_norm and c.tied and c.s_z.trained,
         )
         self.blocks = nn.ModuleList(Block(c, i) for i in range(c.n_layers))
-        s_z = Scaling(
-            (("vocab", c.vocab_size),),
-            c.s_z,
-            default_scale=std,
-            target=logit_scale(c.d_model),
-            default_power=-0.5,
-        )
         self.read_out = LMHead(
-            self.embedding, s_z, tied=c.tied, input_std=std, sphere="embed", soft_cap=c.soft_cap
+            self.embedding, c.logit_scaling(), tied=c.tied, input_std=std, sphere="embed", soft_cap=c.soft_cap
         )

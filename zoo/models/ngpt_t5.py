@@ -31,7 +31,6 @@ from zoo.models.encoder_decoder import (
 )
 from zoo.models.hypersphere import HypersphereConfig
 from zoo.models.inputs import check_mask, check_tokens
-from zoo.models.starts import logit_scale
 from zoo.nn.attention import Attention
 from zoo.nn.biased import BiasedAttention
 from zoo.nn.cross_attention import CrossAttention, SourceCache
@@ -42,7 +41,6 @@ from zoo.nn.mlp import ScaledSwiGLU
 from zoo.nn.positions import CachePosition, positions
 from zoo.nn.qk import RotaryThenScaledNorm
 from zoo.nn.rope import Rope, rotation
-from zoo.nn.scaling import Scaling
 from zoo.spec import Module
 from zoo.utils.untyped import Kwargs
 
@@ -125,14 +123,7 @@ class NGPTT5(EncoderDecoder):
         )  # as in `zoo.models.ngpt`
         self.encoder_blocks = nn.ModuleList(EncoderBlock(c, first=i == 0) for i in range(c.n_layers))
         self.decoder_blocks = nn.ModuleList(DecoderBlock(c, first=i == 0) for i in range(c.decoder_layers))
-        s_z = Scaling(
-            (("vocab", c.vocab_size),),
-            c.s_z,
-            default_scale=std,
-            target=logit_scale(c.d_model),
-            default_power=-0.5,
-        )
-        self.read_out = LMHead(self.embedding, s_z, input_std=std, sphere="embed")
+        self.read_out = LMHead(self.embedding, c.logit_scaling(), input_std=std, sphere="embed")
 
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         """Read a source: (batch, source) int64 -> (batch, source, d), unit norm."""
