@@ -98,8 +98,7 @@ class LadderProgress:
 
         For an incomplete ladder, it is a look at declared sizes: there is no verdict below `FEWEST_SIZES`,
         and from there on the error of early looks is accounted for; variants without such a size keep their
-        share of it. The verdict of the complete ladder is
-        that of `zoo verdict` on its lines.
+        share of it. The verdict of the complete ladder is that of `zoo verdict` on its lines.
         """
         ours = self.sizes.get(self.sweep.baseline, frozenset())
         common = {name: sizes & ours for name, sizes in self.sizes.items() if sizes & ours}

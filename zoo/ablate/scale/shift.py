@@ -114,22 +114,27 @@ class Ladder:
         Returns:
             (studies, points).
         """
-        z = self._shifted(shift)
-        powers = z[:, :, None] ** np.arange(self.degree - 1, -1, -1)
-        of_curve = np.einsum("kpi,ki->kp", powers, curve[:, :-1] * np.arange(self.degree, 0, -1))
+        of_curve = self._slope(self._powers(shift), curve)
         slopes: Array = of_curve * np.where(self.of_variant, 1 + shift[:, 1:], 1.0)
         return slopes
 
-    def _shifted(self, shift: Array) -> Array:
-        """Where the points of every study lie on its curve."""
+    def _powers(self, shift: Array) -> Array:
+        """The powers of the points' places on the curve of each study, the highest first."""
         moves = shift[:, :1] + shift[:, 1:] * (self.u - self.middle)
-        shifted: Array = self.u + np.where(self.of_variant, moves, 0.0)
-        return shifted
+        z = self.u + np.where(self.of_variant, moves, 0.0)
+        powers: Array = z[:, :, None] ** np.arange(self.degree, -1, -1)
+        return powers
+
+    def _slope(self, powers: Array, curve: Array) -> Array:
+        """The derivative of each study's curve at its points, of which `_powers` are given."""
+        slope: Array = np.einsum(
+            "kpi,ki->kp", powers[:, :, 1:], curve[:, :-1] * np.arange(self.degree, 0, -1)
+        )
+        return slope
 
     def _fitted(self, y: Array, shift: Array, weights: Array) -> tuple[Array, Array, Array, Array, Array]:
         """The powers of the shifted u, their orthonormal basis, its size, the residuals and coefficients."""
-        z = self._shifted(shift)
-        powers = z[:, :, None] ** np.arange(self.degree, -1, -1)
+        powers = self._powers(shift)
         q, r = np.linalg.qr(weights[:, :, None] * powers)
         diagonal = np.einsum("kii->ki", r)
         diagonal += np.where(np.abs(diagonal) < 1e-12, 1e-12, 0.0)  # too few distinct points
@@ -143,8 +148,7 @@ class Ladder:
     ) -> tuple[Array, Array, Array]:
         """The squared residuals, and both sides of the normal equations of the next step."""
         powers, q, _, rest, curve = self._fitted(y, shift, weights)
-        slope = np.einsum("kpi,ki->kp", powers[:, :, 1:], curve[:, :-1] * np.arange(self.degree, 0, -1))
-        inner = weights * slope * self.of_variant
+        inner = weights * self._slope(powers, curve) * self.of_variant
         jacobian = np.stack([inner, inner * (self.u - self.middle)], 2)[:, :, :free]
         jacobian -= np.einsum("kpi,kij->kpj", q, np.einsum("kqi,kqj->kij", q, jacobian))
         gradient = np.einsum("kpj,kp->kj", jacobian, rest)
