@@ -5,16 +5,34 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
-from zoo.config.registry import CORPORA, INITS, MODELS, OPTIMIZERS, SCHEDULES, Config, Kind, classes_in
+from zoo.config.registry import (
+    CORPORA,
+    DATASETS,
+    INITS,
+    MODELS,
+    OBJECTIVES,
+    OPTIMIZERS,
+    REPARAMS,
+    SCHEDULES,
+    TRANSFERS,
+    Config,
+    Kind,
+    classes_in,
+)
 from zoo.data.corpora import TextCorpus
+from zoo.data.dataset import DataConfig
+from zoo.data.objectives import Objective
 from zoo.data.text.dataset import TextData
+from zoo.init.schemes import Init
+from zoo.init.transfer import Transfer
 from zoo.models import ClassifierConfig, DecoderConfig, GPTConfig, ModelConfig
-from zoo.optim import ScheduleConfig
+from zoo.optim import OptimizerConfig, ScheduleConfig
+from zoo.reparam import Reparam
 from zoo.run.catalogue import catalogue
 from zoo.run.config import json_schema, load_config
 from zoo.utils.errors import ConfigError
@@ -71,6 +89,36 @@ def test_a_class_registered_after_the_first_config_was_read_can_be_named() -> No
     with pytest.raises(ConfigError, match="no such type"):
         load_config("gpt-tiny", ["schedule=halved"])
     assert "Halved" not in json_schema()["$defs"]
+
+
+LEFT_TO_CLASSES: list[tuple[Kind, type[Config], set[str]]] = [
+    (MODELS, ModelConfig, {"build"}),
+    (INITS, Init, {"matrix_std"}),
+    (REPARAMS, Reparam, {"attach"}),
+    (TRANSFERS, Transfer, {"factors"}),
+    (OPTIMIZERS, OptimizerConfig, {"build", "slots"}),
+    (SCHEDULES, ScheduleConfig, {"after_warmup"}),
+    (DATASETS, DataConfig, {"length", "objective_name", "prepare"}),
+    (OBJECTIVES, Objective, {"examples"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "base", "methods"), LEFT_TO_CLASSES, ids=[case[0].name for case in LEFT_TO_CLASSES]
+)
+def test_a_class_without_the_methods_that_its_base_leaves_to_it_is_refused(
+    kind: Kind, base: type[Config], methods: set[str]
+) -> None:
+    class Bare(base):  # type: ignore[misc, valid-type]
+        default_init: ClassVar[str] = "small"
+        objectives: ClassVar[frozenset[str]] = frozenset()
+        unit: ClassVar[str] = "tokens"
+        type: Literal["bare"] = "bare"
+
+    named = " and no ".join(f"`{name}`" for name in sorted(methods))
+    with pytest.raises(ConfigError, match=f"{kind.name} Bare: no {named}; expected the methods"):
+        kind.register(Bare)
+    assert "bare" not in kind.choices
 
 
 def test_choices_within_choices_are_rebuilt() -> None:

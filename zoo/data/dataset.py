@@ -169,6 +169,7 @@ class DataConfig(Config):
     unit: ClassVar[str]
 
     @property
+    @abstractmethod
     def length(self) -> int:
         """Length of an example: tokens of a sequence, or height and width of an image."""
         raise NotImplementedError
@@ -200,6 +201,7 @@ class DataConfig(Config):
         return False
 
     @property
+    @abstractmethod
     def objective_name(self) -> str:
         """Name of the training objective; the model's `objectives` must contain it."""
         raise NotImplementedError
@@ -217,6 +219,7 @@ class DataConfig(Config):
         """The prompting of a model trained on this data; None if it generates no text."""
         return None
 
+    @abstractmethod
     def prepare(self, model: ModelRequirements) -> Dataset:
         """Build the data set, tokenised and cached where that applies.
 

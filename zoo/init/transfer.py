@@ -14,6 +14,7 @@ large as in the source, and so is its part of the norm.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, Self
@@ -135,6 +136,7 @@ class Transfer(Config):
     of_sizes: ClassVar[bool] = True
     """Whether the rule is about the sizes of the model, and thus about some models and optimizers only."""
 
+    @abstractmethod
     def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
         """The rule's factors for a parameter, without those of `wd_transfer` and `horizon`.
 
@@ -301,6 +303,10 @@ class NoTransfer(Transfer):
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"`{name}` has no effect without a rule")
         return self
+
+    def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
+        """Return factors of 1."""
+        return Factors(), 1.0
 
 
 @TRANSFERS.register

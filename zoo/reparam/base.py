@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from typing import ClassVar
 
 from torch import nn
@@ -74,6 +75,7 @@ class Reparam(Config):
         """
         return False
 
+    @abstractmethod
     def attach(self, p: Declared, init: Init) -> None:
         """Reparameterise one tensor, which is not initialised yet.
 

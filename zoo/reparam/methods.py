@@ -24,6 +24,9 @@ class NoReparam(Reparam):
     def require_tensors(self, parameters: list[Declared], kind: str) -> None:
         """Accept every model, because nothing has to be found."""
 
+    def attach(self, p: Declared, init: Init) -> None:
+        """Leave the tensor as it is; the method acts on none."""
+
 
 @REPARAMS.register
 class WeSaR(Reparam):

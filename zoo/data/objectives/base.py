@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Literal
 
@@ -44,6 +45,7 @@ class Objective(Config):
         """Number of tokens from one window to the next."""
         return context
 
+    @abstractmethod
     def examples(self, windows: Tensor, seed: int, first: int, vocab_size: int) -> Batch:
         """Make one example from each window.
 
