@@ -40,13 +40,8 @@ class HypersphereConfig(LanguageModelConfig):
 
     def logit_scaling(self) -> Scaling:
         """s_z, with an entry for each token of the vocabulary, whose trained value starts at d_model^-1/2."""
-        return Scaling(
-            (("vocab", self.vocab_size),),
-            self.s_z,
-            default_scale=self.d_model**-0.5,
-            target=logit_scale(self.d_model),
-            default_power=-0.5,
-        )
+        axes = (("vocab", self.vocab_size),)
+        return Scaling(axes, self.s_z, self.d_model, target=logit_scale(self.d_model))
 
     def with_starts(self, reach: Reach | None) -> Self:
         """The fields with the starts of alpha and s_z by the rules of `zoo.models.starts`.

@@ -47,9 +47,7 @@ class UnitClassificationHead(Module):
         std = d_model**-0.5
         axes = ("classes", classes), ("embed", d_model)
         self.linear = Linear(matrix(*axes, input_std=std, sphere="embed", rescaled=s_z.trained))
-        self.s_z = Scaling(
-            (("classes", classes),), s_z, default_scale=std, target=1 / std, default_power=-0.5
-        )
+        self.s_z = Scaling((("classes", classes),), s_z, d_model, target=1 / std)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, d) -> logits (n, classes)."""

@@ -186,8 +186,8 @@ class ScaledSwiGLU(Module):
         self.sqrt_d = math.sqrt(d_model)
         self.u = Linear(matrix(mlp, embed, input_std=std, sphere="embed", normalised=True))
         self.nu = Linear(matrix(mlp, embed, input_std=std, sphere="embed", rescaled=s_nu.trained))
-        self.s_u = Scaling((mlp,), s_u, default_scale=1.0)
-        self.s_nu = Scaling((mlp,), s_nu, default_scale=1.0)
+        self.s_u = Scaling((mlp,), s_u)
+        self.s_nu = Scaling((mlp,), s_nu)
         self.down = Linear(
             matrix(
                 embed,

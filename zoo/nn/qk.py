@@ -78,7 +78,7 @@ class RotaryThenScaledNorm(Module):
         self.normalise = normalise
         # `kv_heads` is the width of all heads together, in the matrices to keys and values.
         axes = ("kv_head", n_kv_heads), ("head_size", head_size)
-        self.s_qk = Scaling(axes, s_qk, d_model**-0.5, default_power=-0.5)
+        self.s_qk = Scaling(axes, s_qk, d_model)
 
     def forward(self, q: Tensor, k: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor]:
         """(batch, time, heads, h) each -> the same."""

@@ -141,9 +141,7 @@ class Lerp(Module):
         """
         super().__init__()
         self.first = first
-        self.alpha = Scaling(
-            (("embed", d_model),), alpha, default_scale=d_model**-0.5, target=ALPHA, default_power=-0.5
-        )
+        self.alpha = Scaling((("embed", d_model),), alpha, d_model, target=ALPHA)
 
     def forward(self, h: Tensor, branch: Branch, *args: object) -> Tensor:
         """(batch, time, d), unit norm -> the same."""

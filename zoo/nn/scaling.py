@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from zoo.config.registry import Config
-from zoo.spec import Module, ParamSpec, Role, WidthPowers
+from zoo.spec import NO_POWERS, Module, ParamSpec, Role, WidthPowers
 from zoo.utils.errors import ConfigError
 
 LEAST_SCALE = 1e-10
@@ -71,18 +71,17 @@ class Scaling(Module):
         self,
         axes: tuple[tuple[str, int], ...],
         config: ScalingConfig,
-        default_scale: float,
+        d_model: int | None = None,
         target: float | None = None,
-        default_power: float = 0.0,
     ) -> None:
         """Create the tensor, unless the scaling is fixed.
 
         Args:
             axes: name and size of each axis of the `vector` form.
             config: form, initial value and s_scale.
-            default_scale: s_scale if the config has none.
+            d_model: width of the model, if the default of s_scale is 1 / sqrt(d_model) (paper, section 2.5);
+                None: the default is 1 at every width.
             target: the effective value that the scaling should reach; None: it is not known.
-            default_power: the power of the model's width that `default_scale` is proportional to.
 
         Raises:
             ConfigError: `init` is still `auto`, which is resolved by the configuration of a run.
@@ -91,7 +90,9 @@ class Scaling(Module):
         if config.init == "auto":
             raise ConfigError("a scaling's init is auto; expected a number, or a configuration of a run")
         self.fixed = config.init if config.kind == "fixed" else None
-        start = default_scale if config.scale is None else config.scale
+        start, powers = config.scale or 1.0, NO_POWERS
+        if config.scale is None and d_model is not None:
+            start, powers = d_model**-0.5, WidthPowers(start=-0.5)
         self.factor = config.init / start
         self.absolute = isinstance(config, AlphaConfig) and not config.signed
         if config.kind == "scalar":
@@ -105,7 +106,7 @@ class Scaling(Module):
                     axes=tuple(name for name, _ in axes),
                     start=start,
                     target=abs(target / self.factor) if target and self.factor else None,
-                    powers=WidthPowers(start=default_power if config.scale is None else 0.0),
+                    powers=powers,
                 ),
             )
 
