@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from zoo.config.registry import MODELS, Config
 from zoo.models.encoder import Encoder, EncoderConfig
+from zoo.models.inputs import key_mask
 from zoo.nn.biased import BiasedAttention
 from zoo.nn.classification import ClassificationHead
 from zoo.nn.layernorm import LayerNorm
@@ -179,10 +180,9 @@ class BERT(Encoder):
         """Embed the tokens and pass them through all blocks, as described in `LanguageModel`."""
         self.check_inputs(tokens, segments, mask)
         rope = self.rope(tokens)
-        seen = None if mask is None else mask[:, None, None]  # the same for all heads and queries
         h: Tensor = self.embedding(tokens, segments)
         for block in self.blocks:
-            h = block(h, rope, seen)
+            h = block(h, rope, key_mask(mask))
         return h
 
     def rope(self, tokens: Tensor) -> Rope | None:

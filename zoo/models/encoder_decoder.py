@@ -247,8 +247,3 @@ def check_prefix(prefix: Tensor, cache: DecoderCache | None) -> CachePosition:
         return 0
     cache.check_room(prefix.shape[1])
     return cache.position
-
-
-def key_mask(mask: Tensor | None) -> Tensor | None:
-    """(batch, source) -> (batch, 1, 1, source), the same for all heads and queries."""
-    return None if mask is None else mask[:, None, None]

@@ -52,6 +52,11 @@ def check_mask(mask: Tensor | None, tokens: Tensor) -> None:
         )
 
 
+def key_mask(mask: Tensor | None) -> Tensor | None:
+    """The mask of keys for all heads and queries: (batch, keys) bool -> (batch, 1, 1, keys)."""
+    return None if mask is None else mask[:, None, None]
+
+
 def mask_in(batch: Sequence[Tensor]) -> Tensor | None:
     """The mask of a batch (tokens, segments, mask, targets); None if it has no mask."""
     return batch[2] if len(batch) > 3 else None

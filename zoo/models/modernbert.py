@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
 from zoo.models.encoder import Encoder, EncoderConfig
+from zoo.models.inputs import key_mask
 from zoo.nn.biased import BiasedAttention
 from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding
@@ -112,8 +113,7 @@ class ModernBERT(Encoder):
         self.check_inputs(tokens, segments, mask)
         c = self.config
         position_ids = positions(0, tokens.shape[1], tokens.device)
-        padding = None if mask is None else mask[:, None, None]
-        global_inputs = rotation(position_ids, c.head_size, c.rope_base), padding
+        global_inputs = rotation(position_ids, c.head_size, c.rope_base), key_mask(mask)
         local = local_mask(position_ids, c.reach, mask)
         local_inputs = rotation(position_ids, c.head_size, c.rope_local_base), local
         h: Tensor = self.embedding(tokens)

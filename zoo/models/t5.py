@@ -20,14 +20,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
-from zoo.models.encoder_decoder import (
-    DecoderCache,
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    check_prefix,
-    key_mask,
-)
-from zoo.models.inputs import check_mask, check_tokens
+from zoo.models.encoder_decoder import DecoderCache, EncoderDecoder, EncoderDecoderConfig, check_prefix
+from zoo.models.inputs import check_mask, check_tokens, key_mask
 from zoo.nn.biased import BiasedAttention
 from zoo.nn.cross_attention import CrossAttention, SourceCache
 from zoo.nn.kv_cache import LayerCache
