@@ -27,7 +27,7 @@ from zoo.nn.classification import ClassificationHead
 from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding
 from zoo.nn.mlm_head import MLMHead
-from zoo.nn.mlp import GELUMLP
+from zoo.nn.mlp import GELU_FORMS, GELUMLP
 from zoo.nn.positions import positions
 from zoo.nn.qk import NoTransform, Rotary
 from zoo.nn.relative import RelativeAttention, ShawAttention
@@ -136,11 +136,6 @@ class BERTConfig(EncoderConfig):
         return self.d_mlp or 4 * self.d_model
 
     @property
-    def gelu_form(self) -> Literal["none", "tanh"]:
-        """The form of GELU by its name in torch."""
-        return "tanh" if self.gelu == "tanh" else "none"
-
-    @property
     def start(self) -> float | None:
         """The constant that the matrices of `zero_start` start from; None: random numbers."""
         return 0.0 if self.zero_start else None
@@ -172,7 +167,7 @@ class BERT(Encoder):
         self.config: BERTConfig = c
         self.embedding = Embeddings(c)
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
-        self.head = MLMHead(self.embedding.token, c.norm_eps, approximate=c.gelu_form, start=c.start)
+        self.head = MLMHead(self.embedding.token, c.norm_eps, approximate=GELU_FORMS[c.gelu], start=c.start)
 
     def hidden_states(
         self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None
@@ -241,7 +236,7 @@ class Block(Module):
             c.mlp_size,
             c.residual_branches,
             bias=True,
-            approximate=c.gelu_form,
+            approximate=GELU_FORMS[c.gelu],
             down_start=c.start,
         )
         self.attention_residual = PostNorm(LayerNorm(("embed", c.d_model), c.norm_eps), c.dropout)

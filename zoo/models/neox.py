@@ -25,7 +25,7 @@ from zoo.nn.kv_cache import LayerCache
 from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
-from zoo.nn.mlp import GELUMLP
+from zoo.nn.mlp import GELU_FORMS, GELUMLP
 from zoo.nn.positions import CachePosition
 from zoo.nn.residual import PreNorm
 from zoo.nn.rope import Rope
@@ -71,7 +71,7 @@ class Block(PreNormBlock):
             **c.attention_facts(i, c.norm_eps),
             bias=True,
         )
-        form: Literal["none", "tanh"] = "tanh" if c.gelu == "tanh" else "none"
+        form = GELU_FORMS[c.gelu]
         self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches, bias=True, approximate=form)
         self.attention_residual = PreNorm(c.d_model, c.norm_eps, norm=LayerNorm)
         self.mlp_residual = PreNorm(c.d_model, c.norm_eps, norm=LayerNorm)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding, Linear, matrix
 from zoo.nn.loss import LossParts, linear_cross_entropy
+from zoo.nn.mlp import GELUForm
 from zoo.spec import Module, ParamSpec, Role
 
 
@@ -21,7 +20,7 @@ class HeadTransform(Module):
         d_model: int,
         eps: float,
         *,
-        approximate: Literal["none", "tanh"] = "none",
+        approximate: GELUForm = "none",
         start: float | None = None,
         bias: bool = True,
     ) -> None:
@@ -30,7 +29,7 @@ class HeadTransform(Module):
         Args:
             d_model: width of the stream.
             eps: added to the variance in the norm.
-            approximate: "tanh" for the approximation of GELU in GPT-2.
+            approximate: the form of GELU.
             start: the constant that W starts from; None: random numbers.
             bias: whether the matrix and the norm have a bias each.
         """
@@ -54,7 +53,7 @@ class MLMHead(HeadTransform):
         table: Embedding,
         eps: float,
         *,
-        approximate: Literal["none", "tanh"] = "none",
+        approximate: GELUForm = "none",
         start: float | None = None,
         bias: bool = True,
     ) -> None:
@@ -63,7 +62,7 @@ class MLMHead(HeadTransform):
         Args:
             table: the token embedding.
             eps: added to the variance in the norm.
-            approximate: "tanh" for the approximation of GELU in GPT-2.
+            approximate: the form of GELU.
             start: the constant that W starts from; None: random numbers.
             bias: whether the matrix and the norm have a bias each; the output has a bias anyway.
         """

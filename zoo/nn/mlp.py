@@ -16,6 +16,12 @@ from zoo.spec import Module, ScalePair
 ACTIVATION_STD = math.sqrt(0.5)
 """Standard deviation of the output of an activation whose input has standard deviation 1 (Amos, Table 1)."""
 
+GELUForm = Literal["none", "tanh"]
+"""The forms of GELU by their names in torch: the exact one, and the approximation with tanh of GPT-2."""
+
+GELU_FORMS: dict[Literal["exact", "tanh"], GELUForm] = {"exact": "none", "tanh": "tanh"}
+"""The forms of GELU by the names that configurations of models give them."""
+
 
 class GELUMLP(Module):
     """W_d GELU(W_u x), two matrices (the MLP of the WeSaR paper; with biases, BERT's and GPT-2's).
@@ -32,7 +38,7 @@ class GELUMLP(Module):
         d_mlp: int,
         residual_branches: int,
         bias: bool = False,
-        approximate: Literal["none", "tanh"] = "none",
+        approximate: GELUForm = "none",
         down_start: float | None = None,
         normalised: bool = False,
     ) -> None:
@@ -44,7 +50,7 @@ class GELUMLP(Module):
             residual_branches: number of residual branches of the stack, 2N for N layers, one of which W_d
                 ends.
             bias: whether each of the two maps has a bias.
-            approximate: "tanh" for the approximation of GELU in GPT-2.
+            approximate: the form of GELU.
             down_start: the constant that W_d starts from; None: random numbers.
             normalised: whether the output is normalised next.
         """
@@ -151,7 +157,7 @@ class GatedGELU(Gated):
         residual_branches: int,
         dropout: float = 0.0,
         normalised: bool = False,
-        approximate: Literal["none", "tanh"] = "tanh",
+        approximate: GELUForm = "tanh",
     ) -> None:
         """Create the three matrices.
 
@@ -162,7 +168,7 @@ class GatedGELU(Gated):
                 ends.
             dropout: probability of dropping an entry of the product.
             normalised: whether the output is normalised next; the scale of u then has no effect either.
-            approximate: "tanh" for the approximation of GELU in GPT-2.
+            approximate: the form of GELU.
         """
         super().__init__(d_model, d_mlp, residual_branches, normalised)
         self.dropout = nn.Dropout(dropout)
