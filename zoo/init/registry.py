@@ -96,7 +96,7 @@ def _require_axis(key: str, axis: str, spec: ParamSpec, *others: str) -> None:
 
 @dataclass(frozen=True)
 class Entry:
-    """The facts about one parameter, which optimizers, initialisations and reports read.
+    """The properties of one parameter that optimizers, initialisations and reports read.
 
     Attributes:
         name: full name in the model.

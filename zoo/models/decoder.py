@@ -61,7 +61,7 @@ class DecoderConfig(LanguageModelConfig):
             raise ValueError(f"n_heads {self.n_heads} is not divisible by n_kv_heads {self.kv_heads}")
         return self
 
-    def attention_facts(
+    def attention_arguments(
         self,
         block: int,
         eps: float,

@@ -96,7 +96,7 @@ class Block(PreNormBlock):
             c.kv_heads,
             residual_branches=c.residual_branches,
             head_size=c.head_size,
-            **c.attention_facts(i, c.norm_eps, c.qk_norm, normalised=c.norms != "before", norm=c.norm),
+            **c.attention_arguments(i, c.norm_eps, c.qk_norm, normalised=c.norms != "before", norm=c.norm),
             qkv_bias=c.qkv_bias,
         )
         mlp = {"swiglu": SwiGLU, "geglu": GatedGELU, "gelu": GELUMLP}[c.mlp]

@@ -58,7 +58,7 @@ class Block(PreNormBlock):
             c.kv_heads,
             residual_branches=c.residual_branches,
             head_size=c.head_size,
-            **c.attention_facts(i, c.norm_eps),
+            **c.attention_arguments(i, c.norm_eps),
             bias=True,
         )
         self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches, bias=True, approximate="tanh")

@@ -49,7 +49,7 @@ class Block(ResidualBlock):
             c.kv_heads,
             residual_branches=c.residual_branches,
             head_size=c.head_size,
-            **c.attention_facts(i, c.norm_eps),
+            **c.attention_arguments(i, c.norm_eps),
         )
         self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches)
         self.attention_residual = PostNorm(RMSNorm(("embed", c.d_model), c.norm_eps))

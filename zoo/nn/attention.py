@@ -84,11 +84,11 @@ class MultiHeadAttention(Module):
         kv = ("kv_heads", n_kv_heads * self.head_size)
         stream: Kwargs = {"input_std": input_std, "sphere": sphere}
         v_normalised = output_normalised and not (bias or qkv_bias)
-        qk_facts: Kwargs = {"normalised": qk_normalised, "rescaled": qk_rescaled, **stream}
+        qk_options: Kwargs = {"normalised": qk_normalised, "rescaled": qk_rescaled, **stream}
         each, grouped = (("heads", n_heads),), (("kv_heads", n_kv_heads),)
-        query = matrix(heads, embed, output_std=query_std, start=qv_start, parts=each, **qk_facts)
+        query = matrix(heads, embed, output_std=query_std, start=qv_start, parts=each, **qk_options)
         self.q = Linear(query, bias or qkv_bias)
-        self.k = Linear(matrix(kv, embed, parts=grouped, **qk_facts), bias or qkv_bias)
+        self.k = Linear(matrix(kv, embed, parts=grouped, **qk_options), bias or qkv_bias)
         value = matrix(kv, embed, normalised=v_normalised, start=qv_start, parts=grouped, **stream)
         self.v = Linear(value, bias or qkv_bias)
         self.qk = qk

@@ -188,11 +188,11 @@ class Amos(ZooOptimizer):
             **options: arguments of the constructor.
         """
 
-        def facts(entry: Entry) -> ParamGroup:
+        def options_of(entry: Entry) -> ParamGroup:
             value = _eta(entry.spec, scaling_eta) if entry.eta == eta(entry.spec) else entry.eta
             return {"eta": value, "reduce": entry.reduce(reduction, scaling_slots)}
 
-        return cls(grouped(entries, lr, facts), lr, **options)
+        return cls(grouped(entries, lr, options_of), lr, **options)
 
     def add_param_group(self, param_group: ParamGroup) -> None:
         """Add a group, which needs `eta` and `reduce`.
@@ -321,8 +321,8 @@ class Amos(ZooOptimizer):
                         f"{OLD_SCALINGS}"
                     )
                 _check_slots(state_dict["state"].get(index, {}), parameter, shape, f"{place}: slot")
-            facts = {"eta": ours["eta"], "reduce": ours["reduce"]}
-            groups.append({**group, **facts, "params": theirs["params"]})
+            of_model = {"eta": ours["eta"], "reduce": ours["reduce"]}
+            groups.append({**group, **of_model, "params": theirs["params"]})
         return groups
 
     def __setstate__(self, state: dict[str, object]) -> None:
