@@ -18,6 +18,7 @@ from zoo.nn.positions import CachePosition, seen_keys
 from zoo.nn.qk_clip import QKClip
 from zoo.nn.rope import Rope
 from zoo.spec import Module, ScalePair
+from zoo.utils.exact import exact
 from zoo.utils.untyped import Kwargs, Passed
 
 
@@ -328,8 +329,7 @@ def _one_query(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor) -> T
     scores and softmax are computed in float32.
     """
     batch, _, heads, size = q.shape
-    exact = torch.promote_types(q.dtype, torch.float32)
-    grouped = q.view(batch, k.shape[2], -1, size).to(exact) * scale
-    scores = grouped @ k.permute(0, 2, 3, 1).to(exact)
+    grouped = exact(q.view(batch, k.shape[2], -1, size)) * scale
+    scores = grouped @ exact(k.permute(0, 2, 3, 1))
     probabilities = scores.masked_fill(~mask, float("-inf")).softmax(-1)
     return (probabilities.to(v.dtype) @ v.transpose(1, 2)).view(batch, 1, heads, size)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from einops import rearrange
 from torch import Tensor
 
 from zoo.nn.loss import capped
-from zoo.utils.exact import without_autocast
+from zoo.utils.exact import exact, without_autocast
 
 
 def capped_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, cap: float, seen: Tensor) -> Tensor:
@@ -24,10 +23,9 @@ def capped_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, cap: float, 
     Returns:
         (batch, time, heads, h), in the dtype of `q`.
     """
-    exact = torch.promote_types(q.dtype, torch.float32)
-    grouped = rearrange(q, "b t (g n) h -> b g n t h", g=k.shape[2]).to(exact) * scale
+    grouped = exact(rearrange(q, "b t (g n) h -> b g n t h", g=k.shape[2])) * scale
     with without_autocast(q.device):  # autocast would round the scores
-        scores = capped(grouped @ rearrange(k, "b s g h -> b g 1 h s").to(exact), cap)
+        scores = capped(grouped @ exact(rearrange(k, "b s g h -> b g 1 h s")), cap)
         probabilities = scores.masked_fill(~seen[:, None, None], float("-inf")).softmax(-1)
         y = probabilities.to(v.dtype) @ rearrange(v, "b s g h -> b g 1 s h")
     out: Tensor = rearrange(y, "b g n t h -> b t (g n) h").to(q.dtype)

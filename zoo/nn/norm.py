@@ -1,4 +1,4 @@
-"""Normalisations. All compute in float32, whatever the activations are."""
+"""Normalisations. All compute in float32, or in float64 for float64, whatever dtype the activations have."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from zoo.spec import Module, ParamSpec, Role
+from zoo.utils.exact import exact
 
 
 def unit(x: Tensor, scale: Tensor | float | None = None) -> Tensor:
@@ -18,7 +19,7 @@ def unit(x: Tensor, scale: Tensor | float | None = None) -> Tensor:
     Returns:
         (..., n) in the dtype of `x`; a zero vector stays zero.
     """
-    y = x if x.dtype == torch.float64 else x.float()
+    y = exact(x)
     y = y * torch.rsqrt(y.square().sum(-1, keepdim=True).clamp_min(1e-24))
     return (y if scale is None else y * scale).to(x.dtype)
 
@@ -39,7 +40,7 @@ class RMSNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., n) -> (..., n) in the dtype of `x`."""
-        y = x if x.dtype == torch.float64 else x.float()
+        y = exact(x)
         y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + self.eps)
         return (y * self.factor()).to(x.dtype)
 
