@@ -177,15 +177,6 @@ class CountingOptimizer(ZooOptimizer):
         return at.items()
 
 
-def gradient(parameter: Tensor) -> Tensor:
-    """This rank's rows of the gradient, in the precision of the slots.
-
-    The parameter must have a gradient.
-    """
-    assert parameter.grad is not None  # callers pass parameters from `due`
-    return local(parameter.grad).to(slot_dtype(parameter))
-
-
 def local_rows(parameters: Sequence[Tensor]) -> list[Tensor]:
     """This rank's rows of each parameter."""
     return [local(parameter.detach()) for parameter in parameters]
