@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from zoo.kernels.foreach import Many
-from zoo.optim.amos_step import Variable
-from zoo.optim.amos_update import Step, clipped, factors
-from zoo.optim.skip_flag import restored_if
+from zoo.optim.amos_step import Variable, advance_joined
+from zoo.optim.amos_update import Step, clipped
 from zoo.optim.slots import batches, slot_dtype
 from zoo.utils.sharded import sum_over_ranks
 
@@ -76,17 +75,12 @@ def _step(members: list[Rows], step: Step, dtype: torch.dtype, skip: Tensor | No
     norms = [torch.linalg.vector_norm(_gradients(part, step, dtype), dim=1) for part in parts]
     squares = torch.cat(norms).square_()
     variables, counts = [rows.variable for rows in members], [rows.count for rows in members]
-    slots = {name: [v.local(name) for v in variables] for name in ("v", "b")}
-    sums = [part.view_as(slot) for part, slot in zip(torch.split(squares, counts), slots["v"], strict=True)]
+    pieces = zip(torch.split(squares, counts), variables, strict=True)
+    sums = [piece.view_as(v.local("v")) for piece, v in pieces]
     sum_over_ranks(sums, [v.parameter for v in variables], [v.dims for v in variables])
     squares.div_(_column([v.shared for v in variables], counts, squares))
-    flat = {name: torch.cat([slot.reshape(-1) for slot in values]) for name, values in slots.items()}
     etas = _column([rows.eta for rows in members], counts, squares)
-    with restored_if(skip, list(flat.values())):
-        by = factors(flat["v"], flat["b"], squares, step, etas)
-    for name, values in slots.items():
-        new = [part.view_as(old) for part, old in zip(torch.split(flat[name], counts), values, strict=True)]
-        Many(values).copy_(Many(new))
+    by = advance_joined(variables, squares, step, skip, etas)
     heights = [sum(rows.count for rows in part) for part in parts]
     columns = (torch.split(factor.unsqueeze(1), heights) for factor in by)
     for part, for_g, for_theta in zip(parts, *columns, strict=True):

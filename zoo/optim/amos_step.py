@@ -90,16 +90,40 @@ def advance(
     sum_over_ranks(squares, [v.parameter for v in variables], [v.dims for v in variables])
     for square, v in zip(squares, variables, strict=True):
         square.div_(v.shared)
+    joined = torch.cat([square.reshape(-1) for square in squares])
+    sizes = [square.numel() for square in squares]
+    for_g, for_theta = (
+        [part.view_as(square) for part, square in zip(torch.split(factor, sizes), squares, strict=True)]
+        for factor in advance_joined(variables, joined, step, skip)
+    )
+    return list(zip(for_g, for_theta, strict=True))
+
+
+def advance_joined(
+    variables: Sequence[Variable],
+    mean_squares: Tensor,
+    step: Step,
+    skip: Tensor | None = None,
+    etas: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Advance the slots of some variables, joined in one vector.
+
+    Args:
+        variables: variables whose steps have the same numbers, except for eta if `etas` is given.
+        mean_squares: M2(g)^2 of the slots of all variables, one after the other, (slots,).
+        step: the numbers of the step.
+        skip: 0-dim bool; if it is True nothing changes. None: the slots always advance.
+        etas: the scale of every slot, (slots,); None: all slots have that of `step`.
+
+    Returns:
+        The factors of `amos_update.factors`, (slots,) each.
+    """
     slots = {name: [v.local(name) for v in variables] for name in ("v", "b")}
     flat = {name: torch.cat([slot.reshape(-1) for slot in values]) for name, values in slots.items()}
     with restored_if(skip, list(flat.values())):
-        by = factors(flat["v"], flat["b"], torch.cat([square.reshape(-1) for square in squares]), step)
-    sizes = [square.numel() for square in squares]
+        by = factors(flat["v"], flat["b"], mean_squares, step, etas)
+    sizes = [slot.numel() for slot in slots["v"]]
     for name, values in slots.items():
         new = [part.view_as(old) for part, old in zip(torch.split(flat[name], sizes), values, strict=True)]
         Many(values).copy_(Many(new))
-    for_g, for_theta = (
-        [part.view_as(square) for part, square in zip(torch.split(all_, sizes), squares, strict=True)]
-        for all_ in by
-    )
-    return list(zip(for_g, for_theta, strict=True))
+    return by
