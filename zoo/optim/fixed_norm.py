@@ -73,26 +73,52 @@ def keep_norms(optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
     norms = frobenius([tensor.detach() for _, tensor in now])
     if zero := [name for (name, _), norm in zip(now, norms, strict=True) if not norm]:
         raise ConfigError(starts_at_zero(zero))
-    before: list[tuple[Tensor, Tensor]] = []
+    _NormKeeper(optimizer, matrices).register()
+    _KEPT.setdefault(optimizer, []).append(matrices)
+
+
+class _NormKeeper:
+    """The hooks by which the steps of an optimizer follow the rule of this module, see `keep_norms`."""
+
+    def __init__(self, optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
+        self._optimizer, self._matrices = optimizer, matrices
+        # During a step: the matrices that take it, each with this rank's entries from before the step.
+        self._before: list[tuple[Tensor, Tensor]] = []
+        self._loaded: list[StateDict] = []
+
+    def register(self) -> None:
+        """Attach the hooks to the optimizer, and have a step that raises put the weights back."""
+        optimizer, step = self._optimizer, self._optimizer.step
+
+        @wraps(step)
+        def safe_step(_: Optimizer, *args: Passed, **kwargs: Passed) -> float | None:
+            try:
+                return step(*args, **kwargs)
+            finally:
+                self._put_back()
+
+        optimizer.step = MethodType(safe_step, optimizer)  # type: ignore[method-assign]  # hooks see no error
+        optimizer.register_step_pre_hook(self._set_to_zero)
+        optimizer.register_step_post_hook(self._turn)
+        optimizer.register_load_state_dict_pre_hook(lambda _, state_dict: self._loaded.append(state_dict))
+        optimizer.register_load_state_dict_post_hook(self._restore_precision)
 
     @torch.no_grad()
-    def hold(_: Optimizer, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    def _set_to_zero(self, _: Optimizer, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        """Before a step: keep the matrices that take it, and set them to zero."""
         if any((*args[1:], *kwargs.values())):  # args[0] is the optimizer
             raise ConfigError("hyperball: a step with a closure, which would see the weights at zero")
-        for _name, matrix in matrices():
+        for _name, matrix in self._matrices():
             if matrix.grad is not None:
-                before.append((matrix, local(matrix.detach()).clone()))
+                self._before.append((matrix, local(matrix.detach()).clone()))
                 local(matrix.detach()).zero_()
 
     @torch.no_grad()
-    def turn(*_: object) -> None:
-        rates = {p: float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
-        tensors = [matrix for matrix, _ in before]
-        exact = [old.to(slot_dtype(old)) for _, old in before]
-        if not all(RADIUS in optimizer.state[matrix] for matrix in tensors):
-            for matrix, norm in zip(tensors, frobenius(tensors, exact), strict=True):
-                optimizer.state[matrix].setdefault(RADIUS, norm)
-        radii = [optimizer.state[matrix][RADIUS] for matrix in tensors]
+    def _turn(self, *_: object) -> None:
+        """After a step, when each matrix holds its update u: set it to R W' / |W'|."""
+        tensors = [matrix for matrix, _ in self._before]
+        exact = [old.to(slot_dtype(old)) for _, old in self._before]
+        radii, rates = self._radii(tensors, exact), self._rates()
         sizes = frobenius([matrix.detach() for matrix in tensors])
         # An update of zero, before SOAP's first step for instance, does not move the matrix.
         scales = [
@@ -110,30 +136,30 @@ def keep_norms(optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
         ]
         for theta, moved, factor in blocks(local_rows(tensors), exact, factors):
             theta.copy_(moved.mul_(factor))
-        before.clear()
+        self._before.clear()
 
-    loaded: list[StateDict] = []
+    def _rates(self) -> dict[Tensor, float]:
+        """The learning rate of each parameter of the optimizer."""
+        groups = self._optimizer.param_groups
+        return {parameter: float(group["lr"]) for group in groups for parameter in group["params"]}
 
-    def precise(_: Optimizer) -> None:
-        restore_precision(optimizer, loaded.pop(), lambda slot: slot == RADIUS)
+    def _radii(self, matrices: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
+        """R of each matrix, 0-dim; in the first step, the norm of this rank's `values` from before it."""
+        state = self._optimizer.state
+        if not all(RADIUS in state[matrix] for matrix in matrices):
+            for matrix, norm in zip(matrices, frobenius(matrices, values), strict=True):
+                state[matrix].setdefault(RADIUS, norm)
+        return [state[matrix][RADIUS] for matrix in matrices]
 
-    step = optimizer.step
+    def _put_back(self) -> None:
+        """Give the matrices the values from before a step that raised; after a whole step none is kept."""
+        for matrix, old in self._before:
+            local(matrix.detach()).copy_(old)
+        self._before.clear()
 
-    @wraps(step)
-    def safe_step(_: Optimizer, *args: Passed, **kwargs: Passed) -> float | None:
-        try:
-            return step(*args, **kwargs)
-        finally:  # after a whole step, nothing is left in `before`
-            for matrix, old in before:
-                local(matrix.detach()).copy_(old)
-            before.clear()
-
-    optimizer.step = MethodType(safe_step, optimizer)  # type: ignore[method-assign]  # hooks see no error
-    optimizer.register_step_pre_hook(hold)
-    optimizer.register_step_post_hook(turn)
-    optimizer.register_load_state_dict_pre_hook(lambda _, state_dict: loaded.append(state_dict))
-    optimizer.register_load_state_dict_post_hook(precise)
-    _KEPT.setdefault(optimizer, []).append(matrices)
+    def _restore_precision(self, _: Optimizer) -> None:
+        """After a `state_dict` is loaded: undo torch's cast of the radii to the dtype of the matrices."""
+        restore_precision(self._optimizer, self._loaded.pop(), lambda slot: slot == RADIUS)
 
 
 def frobenius(matrices: Sequence[Tensor], values: Sequence[Tensor] | None = None) -> list[Tensor]:
