@@ -24,7 +24,7 @@ from zoo.optim.amos_step import Variable, eager_step
 from zoo.optim.amos_update import Step
 from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig, grouped
-from zoo.optim.optimizer import ZooOptimizer
+from zoo.optim.optimizer import ZooOptimizer, check_group_sizes
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import reduced_like
 from zoo.optim.skip_flag import skip_flag
@@ -292,11 +292,7 @@ class Amos(ZooOptimizer):
     def _checked_groups(self, state_dict: StateDict) -> list[ParamGroup]:
         """Return the groups of a `state_dict`, with the eta and the dimensions of the model."""
         saved, own = state_dict["param_groups"], self.param_groups
-        if [len(g["params"]) for g in saved] != [len(g["params"]) for g in own]:
-            raise CheckpointError(
-                f"the groups of the checkpoint have {[len(g['params']) for g in saved]} parameters, "
-                f"expected {[len(g['params']) for g in own]}"
-            )
+        check_group_sizes(saved, own)
         groups = []
         for i, (theirs, ours) in enumerate(zip(saved, own, strict=True)):
             place = f"parameter group {i} of the checkpoint"

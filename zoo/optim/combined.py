@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import StateDict
 
-from zoo.optim.optimizer import ZooOptimizer
+from zoo.optim.optimizer import ZooOptimizer, check_group_sizes
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.skip import skipped_if
 from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import initial_slots
-from zoo.utils.errors import CheckpointError, ConfigError
+from zoo.utils.errors import ConfigError
 
 
 class Combined(ZooOptimizer):
@@ -89,14 +89,7 @@ class Combined(ZooOptimizer):
             after(self)
 
     def _load(self, state_dict: StateDict) -> None:
-        saved, expected = (
-            [len(group["params"]) for group in groups]
-            for groups in (state_dict["param_groups"], self.param_groups)
-        )
-        if saved != expected:
-            raise CheckpointError(
-                f"the groups of the checkpoint have {saved} parameters, expected {expected}"
-            )
+        check_group_sizes(state_dict["param_groups"], self.param_groups)
         groups = iter(state_dict["param_groups"])
         try:
             for part in self.parts:

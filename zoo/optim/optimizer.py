@@ -16,7 +16,7 @@ from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import Valid, check_ranges
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import initial_slots, restore_precision, slot_dtype
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import CheckpointError, ConfigError
 from zoo.utils.sharded import local
 
 
@@ -190,6 +190,17 @@ def gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
 def due(group: ParamGroup) -> list[Tensor]:
     """The parameters of a group that have a gradient."""
     return [parameter for parameter in group["params"] if parameter.grad is not None]
+
+
+def check_group_sizes(saved: Sequence[ParamGroup], expected: Sequence[ParamGroup]) -> None:
+    """Check that the groups of a checkpoint have as many parameters as those of an optimizer.
+
+    Raises:
+        CheckpointError: The numbers differ.
+    """
+    theirs, ours = ([len(group["params"]) for group in groups] for groups in (saved, expected))
+    if theirs != ours:
+        raise CheckpointError(f"the groups of the checkpoint have {theirs} parameters, expected {ours}")
 
 
 @initial_slots.register
