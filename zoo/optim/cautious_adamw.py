@@ -23,9 +23,13 @@ SLOTS = ("exp_avg", "exp_avg_sq")
 class CautiousAdamW(CountingOptimizer):
     r"""Cautious AdamW (Liang et al., arXiv 2411.16085); eps is added as in AdamW.
 
-    m, v   <- the moments of AdamW
-    mask    = [m g > 0] / max(share of ones, 1e-3)
-    theta  <- (1 - lr weight_decay) theta - lr mask m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps)
+    In step t = 1, 2, ...::
+
+        m, v   <- the moments of AdamW
+        mask    = [m g > 0] / max(share of ones, 1e-3)
+        theta  <- (1 - lr weight_decay) theta - lr mask m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps)
+
+    The share of ones is that of a whole parameter.
     """
 
     handles_skip: ClassVar[bool] = True

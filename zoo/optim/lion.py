@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class Lion(ZooOptimizer):
     """Lion (Chen et al., arXiv 2302.06675, Program 1), and its cautious form (arXiv 2411.16085).
 
+    In each step::
+
         u      <- sign(beta1 m + (1 - beta1) g)
         theta  <- (1 - lr weight_decay) theta - lr u
         m      <- beta2 m + (1 - beta2) g
