@@ -197,13 +197,12 @@ class Registry(Sequence[Entry]):
         Raises:
             ValueError: A parameter has no declaration, or a declaration has no parameter.
             ConfigError: An override matches nothing, two overrides match one variable, or the layer
-                decay changes no learning rate or is none.
+                decay is out of range or changes no learning rate.
         """
-        if not 0 < layer_decay <= 1:
-            raise ConfigError(f"layer_decay {layer_decay}: expected a number above 0 and at most 1")
         parameters = [p for p in declared(model) if not p.spec.frozen]
+        _check_layer_decay(layer_decay, parameters)
         deepest = 1 + len(model.layers) if isinstance(model, Module) else 0
-        hits = dict.fromkeys(range(len(eta_overrides)), 0)
+        used: set[int] = set()
         entries = []
         for p in parameters:
             matching, about = _overriding(eta_overrides, p)
@@ -211,8 +210,8 @@ class Registry(Sequence[Entry]):
                 raise ConfigError(f"eta_overrides {matching} all match {p.name}: expected at most one")
             value = (measured or {}).get(p.name, eta(p.spec))
             reduced = None
+            used |= set(matching)
             for i in matching:
-                hits[i] += 1
                 value = eta_overrides[i].apply(value, about)
                 reduced = eta_overrides[i].reduced(p.spec) if about is p.spec else None
             sigma = None if init is None else initial_std(init, p.spec)
@@ -220,18 +219,7 @@ class Registry(Sequence[Entry]):
             lr = factors.lr * layer_decay ** (deepest - p.depth)
             rule = (lr, factors.wd, factors.eps, reduced, matching[0] if matching else None)
             entries.append(Entry(p.name, p.module, p.local, p.spec, value, sigma, p.depth, *rule))
-        for i, count in hits.items():
-            if not count:
-                known = sorted({f"{p.spec.role} {list(p.spec.axes)}" for p in parameters})
-                raise ConfigError(
-                    f"eta_overrides[{i}] (role {eta_overrides[i].role}, axes {list(eta_overrides[i].axes)}) "
-                    f"matches no parameter; there are: {'; '.join(known)}"
-                )
-        if layer_decay != 1 and len({p.depth for p in parameters}) == 1:
-            depth = parameters[0].depth
-            raise ConfigError(
-                f"layer_decay {layer_decay} has no effect: all that is trained is at depth {depth}"
-            )
+        _check_used(eta_overrides, used, parameters)
         self.frozen = tuple(p for p in declared(model) if p.spec.frozen)
         self._entries = tuple(entries)
         self._by_name = {e.name: e for e in entries}
@@ -251,6 +239,34 @@ class Registry(Sequence[Entry]):
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries)
+
+
+def _check_layer_decay(layer_decay: float, parameters: Sequence[Declared]) -> None:
+    """Refuse a layer decay that is out of range, or that changes no learning rate.
+
+    Raises:
+        ConfigError: The number is out of range, or all trained parameters have one depth.
+    """
+    if not 0 < layer_decay <= 1:
+        raise ConfigError(f"layer_decay {layer_decay}: expected a number above 0 and at most 1")
+    if layer_decay != 1 and len({p.depth for p in parameters}) == 1:
+        depth = parameters[0].depth
+        raise ConfigError(f"layer_decay {layer_decay} has no effect: all that is trained is at depth {depth}")
+
+
+def _check_used(overrides: Sequence[EtaOverride], used: set[int], parameters: Sequence[Declared]) -> None:
+    """Refuse overrides that apply to no trained parameter.
+
+    Raises:
+        ConfigError: The position of an override is not among the `used` ones.
+    """
+    for i, override in enumerate(overrides):
+        if i not in used:
+            known = sorted({f"{p.spec.role} {list(p.spec.axes)}" for p in parameters})
+            raise ConfigError(
+                f"eta_overrides[{i}] (role {override.role}, axes {list(override.axes)}) "
+                f"matches no parameter; there are: {'; '.join(known)}"
+            )
 
 
 def _overriding(overrides: Sequence[EtaOverride], p: Declared) -> tuple[list[int], ParamSpec]:

@@ -191,6 +191,13 @@ class Transfer(Config):
         axis_sizes = {
             axis: size for p in parameters for axis, size in zip(p.spec.axes, p.spec.shape, strict=True)
         }
+        self._check_base(parameters, axis_sizes)
+        axes = {name: axis_sizes[name] / size for name, size in self.base.items() if name in axis_sizes}
+        depth = n_layers / self.base[LAYERS] if LAYERS in self.base else 1.0
+        return Sizes(axes, depth, self.length(steps))
+
+    def _check_base(self, parameters: Sequence[Declared], axis_sizes: Mapping[str, int]) -> None:
+        """Check that the base size fits the rule and the model, see `sizes`."""
         for name in self.base:
             if name not in {*axis_sizes, LAYERS, STEPS}:
                 hint = did_you_mean(name, [*axis_sizes, LAYERS, STEPS])
@@ -215,9 +222,6 @@ class Transfer(Config):
             raise ConfigError(f"transfer.base.{LAYERS} has no effect: the rule says nothing of depth")
         if (STEPS in self.base) != bool(self.exponent) and (STEPS in self.base or self.horizon is not None):
             raise ConfigError(f"transfer.horizon and transfer.base.{STEPS} have no effect without each other")
-        axes = {name: axis_sizes[name] / size for name, size in self.base.items() if name in axis_sizes}
-        depth = n_layers / self.base[LAYERS] if LAYERS in self.base else 1.0
-        return Sizes(axes, depth, self.length(steps))
 
     def length(self, steps: int | None) -> float:
         """The ratio of a number of steps to that of the base; 1 if either is not known."""
