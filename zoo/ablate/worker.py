@@ -28,7 +28,7 @@ from zoo.run.config import Origin, RunConfig, load_config, plain
 from zoo.run.job import Job
 from zoo.train.run import train
 from zoo.utils.atomic import write_text
-from zoo.utils.errors import DivergenceError, ZooError
+from zoo.utils.errors import DivergenceError, ZooError, joined_message
 from zoo.utils.lock import locked
 from zoo.utils.untyped import JsonObject
 
@@ -125,8 +125,7 @@ def in_one_line(error: Exception) -> str:
     message = "; ".join(lines)
     shown = message if len(message) <= LONGEST else f"{message[:LONGEST]}..."
     what = "; ".join([f"{type(error).__name__}: {shown}", *getattr(error, "__notes__", ())])
-    place = line_in_plugin(error)
-    return f"{place}: {what}" if place else what
+    return joined_message(line_in_plugin(error) or "", what)
 
 
 def _train(task: WorkerTask) -> None:

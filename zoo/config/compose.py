@@ -16,7 +16,7 @@ from zoo.config.inputs import folder_of
 from zoo.config.plugins import CLASS_PATH, PluginRecord, import_class, load_installed, load_plugin, require
 from zoo.config.registry import Kind
 from zoo.config.yaml import Located, read_value, read_yaml
-from zoo.utils.errors import ConfigError, PluginError, did_you_mean
+from zoo.utils.errors import ConfigError, PluginError, did_you_mean, joined_message
 from zoo.utils.files import CONFIG_BYTES, expand_home, read_bytes
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
 
@@ -288,7 +288,7 @@ def import_named(plugins: Located, folder: Path, trusted: bool) -> None:
                 f"{item.place}: plugins: expected what zoo records of a plugin: {error.errors()[0]['msg']}"
             )
         except PluginError as error:
-            problems.append(": ".join(part for part in (item.place, "plugins", str(error)) if part))
+            problems.append(joined_message(item.place, "plugins", str(error)))
     if problems:
         raise ConfigError("\n".join(problems))
 
@@ -318,7 +318,7 @@ def import_classes(node: Located, folder: Path, key: str = "") -> Located:
     try:
         return Located(import_class(node.value, folder_of(node, folder), again=not node.place), node.place)
     except PluginError as error:
-        raise ConfigError(": ".join(part for part in (node.place, key, str(error)) if part)) from error
+        raise ConfigError(joined_message(node.place, key, str(error))) from error
 
 
 def _names_class(key: str) -> bool:

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from zoo.config.registry import Config, classes_in, is_choice
 from zoo.config.yaml import Located, Path, dotted, shortened
-from zoo.utils.errors import did_you_mean
+from zoo.utils.errors import did_you_mean, joined_message
 
 NOT_A_MAPPING = {"model_type", "model_attributes_type", "dict_type"}
 PLAIN_WORDS = {
@@ -65,7 +65,7 @@ def _describe(error: ErrorDetails, root: type[Config], given: Located) -> str:
         path = (*path, "type")
     inner = named_key(explanation, classes[0]) if len(classes) == 1 else ()
     node, _ = given.find((*path, *inner))
-    return ": ".join(part for part in (node.place, dotted(path), explanation) if part)
+    return joined_message(node.place, dotted(path), explanation)
 
 
 def named_key(message: str, owner: type[Config]) -> Path:

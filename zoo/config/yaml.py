@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import ConfigError, joined_message
 from zoo.utils.untyped import Json
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -256,7 +256,7 @@ class _Reader:
         return f"{self.file}:{node.start_mark.line + 1}"
 
     def problem(self, node: yaml.Node, path: Path, message: str) -> None:
-        self.problems.append(": ".join(part for part in (self.place(node), dotted(path), message) if part))
+        self.problems.append(joined_message(self.place(node), dotted(path), message))
 
 
 def _kind(node: yaml.Node) -> str:

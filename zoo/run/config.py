@@ -52,7 +52,7 @@ from zoo.reparam import NoReparam, Reparam
 from zoo.run.from_checkpoint import CheckpointConfig, inherit
 from zoo.run.limits import beyond_reason
 from zoo.run.train_config import TrainConfig
-from zoo.utils.errors import ConfigError, did_you_mean
+from zoo.utils.errors import ConfigError, did_you_mean, joined_message
 from zoo.utils.measures import MEASURES, require_recorded
 from zoo.utils.run_folder import RunFolder
 from zoo.utils.untyped import Json, JsonObject
@@ -355,7 +355,7 @@ def _with_starts(config: RunConfig, given: Located, problems: list[str]) -> RunC
         return config.model_copy(update={"model": model})
     except NoRuleError as error:
         place = given.find(("model", *error.path))[0].place
-        problems.append(f"{place}: model.{error}" if place else f"model.{error}")
+        problems.append(joined_message(place, f"model.{error}"))
         return config
 
 
@@ -405,8 +405,8 @@ def _adapt(value: Located, kind: Kind, key: str) -> None:
     try:
         adapted(kind, name.value)
     except ConfigError as error:
-        problem = f"{key}.type: value '{name.value}': {error}"
-        raise ConfigError(f"{name.place}: {problem}" if name.place else problem) from error
+        problem = f"value '{name.value}': {error}"
+        raise ConfigError(joined_message(name.place, f"{key}.type", problem)) from error
 
 
 def _typed(given: Located, classes: list[type[Config]]) -> tuple[Located, list[type[Config]]]:

@@ -22,7 +22,7 @@ from zoo.config.registry import DATASETS, INITS, REPARAMS, Config, Kind
 from zoo.config.yaml import Located, dotted
 from zoo.data.tokenizers.saved import find_tokenizer
 from zoo.init import Init
-from zoo.utils.errors import DataError, ZooError
+from zoo.utils.errors import DataError, ZooError, joined_message
 from zoo.utils.files import expand_home
 from zoo.utils.run_folder import CheckpointFolder
 
@@ -60,7 +60,7 @@ def inherit(given: Located, problems: list[str]) -> Located:
         return given
     if len(references) > 1:
         where = ", ".join(dotted(("model", *path, FROM)) for path, _ in references)
-        problems.append(_problem(references[1][1].place, where, "expected one checkpoint"))
+        problems.append(joined_message(references[1][1].place, where, "expected one checkpoint"))
         return _without_model(given)
     (part, source), problems_before = references[0], len(problems)
     place = source.value[FROM].place
@@ -72,7 +72,7 @@ def inherit(given: Located, problems: list[str]) -> Located:
         )
     except ZooError as error:
         tried = "" if error.missing is None else looked_in(source.value[FROM], error.missing)
-        problems += [_problem(place, where, line) for line in f"{error}{tried}".splitlines()]
+        problems += [joined_message(place, where, line) for line in f"{error}{tried}".splitlines()]
         return _without_model(given)
     recipe = opened.recipe
     model = _replace_part(given.value["model"], part, _override_fields(recipe, source, where, problems))
@@ -119,7 +119,7 @@ def _override_fields(recipe: Recipe, source: Located, where: str, problems: list
     kind = rest.pop("type", None)
     if kind is not None and kind.value != fields.value["type"].value:
         what = f"value {kind.value!r}: the checkpoint is a '{fields.value['type'].value}'"
-        problems.append(_problem(kind.place, where.removesuffix(FROM) + "type", what))
+        problems.append(joined_message(kind.place, where.removesuffix(FROM) + "type", what))
     return Located({**fields.value, **rest}, source.place)
 
 
@@ -138,7 +138,8 @@ def _source(
     fields = given.value if given is not None and isinstance(given.value, dict) else {}
     twice = [key for key in ("path", "part") if key in fields]
     problems += [
-        _problem(fields[k].place, f"checkpoint.{k}", "the model's `from` says so already") for k in twice
+        joined_message(fields[k].place, f"checkpoint.{k}", "the model's `from` says so already")
+        for k in twice
     ]
     taken = {"path": Located(str(path), place), "part": Located(dotted(part), place)}
     return Located({**fields, **taken}, place)
@@ -157,7 +158,7 @@ def _components(given: Located, recipe: Recipe, place: str, problems: list[str])
     if init is not None and init.value is not None and _parse(INITS, init) != expected:
         made_with = expected.model_dump(mode="json")
         what = f"value {init.plain()!r}: the checkpoint was made with {made_with}; leave it out, or null"
-        problems.append(_problem(init.place, "init", what))
+        problems.append(joined_message(init.place, "init", what))
     return {**components, "init": Located.of(expected.model_dump(mode="json"), place)}
 
 
@@ -208,12 +209,7 @@ def _with_tokenizer(data: Located, path: Path, place: str, problems: list[str]) 
         find_tokenizer(folder)
     except DataError as error:
         what = f"missing, and the checkpoint's own cannot be used: {error}"
-        problems.append(_problem(place, "data.tokenizer", what))
+        problems.append(joined_message(place, "data.tokenizer", what))
         return data
     tokenizer = Located.of({"type": "saved", "path": str(folder)}, place)
     return Located({**data.value, "tokenizer": tokenizer}, data.place)
-
-
-def _problem(place: str, key: str, what: str) -> str:
-    """The message of a problem; it begins with the place if there is one."""
-    return ": ".join(part for part in (place, key, what) if part)

@@ -10,7 +10,7 @@ from zoo.data.dataset import DataConfig
 from zoo.models import ModelConfig
 from zoo.optim.base import OptimizerConfig, ScheduleConfig
 from zoo.run.train_config import TrainConfig
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import ConfigError, joined_message
 from zoo.utils.files import expand_home
 from zoo.utils.run_folder import RunFolder
 
@@ -77,9 +77,8 @@ class Job:
             ConfigError: Parts of the configuration are missing; the message names them all.
         """
         if missing := [part for part in NEEDED if getattr(config, part) is None]:
-            place = config.place(())
             message = f"to train, the configuration needs {', '.join(missing)} as well"
-            raise ConfigError(f"{place}: {message}" if place else message)
+            raise ConfigError(joined_message(config.place(()), message))
         train = cast(TrainConfig, config.train)
         return cls(
             config,

@@ -8,7 +8,7 @@ from pathlib import Path as File
 import torch
 
 from zoo.config.yaml import Located, Path, dotted
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import ConfigError, joined_message
 from zoo.utils.permissions import Permissions
 
 LARGEST = 2**31 - 1
@@ -48,7 +48,7 @@ def beyond_reason(given: Located, path: Path = ()) -> Iterator[str]:
     limit = LIMITS.get(key, LARGEST)
     if type(value) is int and abs(value) > limit and not Permissions.large:
         message = f"value {value}: expected at most {limit}; {LIFTED}"
-        yield ": ".join(part for part in (given.place, dotted(path), message) if part)
+        yield joined_message(given.place, dotted(path), message)
 
 
 def require_memory(key: str, value: object, needed: int, what: str, device: torch.device) -> None:

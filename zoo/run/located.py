@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from zoo.config.messages import expected, named_key
 from zoo.config.yaml import Path, dotted
 from zoo.run.config import RunConfig
-from zoo.utils.errors import ConfigError, ZooError
+from zoo.utils.errors import ConfigError, ZooError, joined_message
 
 
 @contextmanager
@@ -42,5 +42,4 @@ def _placed(config: RunConfig, line: str, blamed: Path) -> str:
     keys = named_key(line, RunConfig)
     if not keys and blamed:
         keys, line = blamed, f"{dotted(blamed)}: {line}"
-    place = config.place(keys) if keys else ""
-    return f"{place}: {line}" if place else line
+    return joined_message(config.place(keys) if keys else "", line)

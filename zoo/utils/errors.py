@@ -51,6 +51,11 @@ class RankError(RuntimeError):
     """Another process of the run has ended or does not answer; the last checkpoint is kept."""
 
 
+def joined_message(*parts: str) -> str:
+    """Join the parts of a message by colons: the place, the key, the problem; empty parts are left out."""
+    return ": ".join(part for part in parts if part)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"``, or the list of known words if none is similar.
 
