@@ -192,8 +192,7 @@ class RunConfig(Config):
 
     @model_validator(mode="after")
     def _one_schedule(self) -> Self:
-        plain = self.schedule == SCHEDULES["constant"]()
-        if self.optimizer is not None and self.optimizer.has_own_schedule and not plain:
+        if self.optimizer is not None and self.optimizer.has_own_schedule and self.schedule != Constant():
             raise ValueError(
                 "schedule: this optimizer takes the place of a schedule; expected `schedule: constant` "
                 "without warm-up (it has warmup_steps of its own)"

@@ -52,7 +52,7 @@ def build_model(
         if source in MODELS.choices:
             source, fields = {"model": {"type": source, **fields}}, {}
         else:
-            find_config(source, architectures=MODELS.choices)
+            source = find_config(source, architectures=MODELS.choices)
     changes: JsonObject = {f"model.{k}": v for k, v in fields.items()}
     given = {"init": init, "reparam": reparam, "constraint": constraint, "seed": seed}
     changes |= {k: v for k, v in given.items() if v is not None}

@@ -16,26 +16,30 @@ from zoo.run.loggers import LoggerConfig
 from zoo.utils.errors import ConfigError
 from zoo.utils.run_folder import RUNS
 
-SHORT = {"float32": "fp32", "bfloat16": "bf16"}
-LONG = {short: long for long, short in SHORT.items()}
+SHORT_NAMES = {"float32": "fp32", "bfloat16": "bf16"}
+LONG_NAMES = {short: long for long, short in SHORT_NAMES.items()}
+"""Both names of the dtypes that a run can compute in."""
 
 
 def _short_name(value: object) -> object:
-    return SHORT.get(value, value) if isinstance(value, str) else value
+    return SHORT_NAMES.get(value, value) if isinstance(value, str) else value
 
 
 def _long_name(value: object) -> object:
-    return LONG.get(value, value) if isinstance(value, str) else value
+    return LONG_NAMES.get(value, value) if isinstance(value, str) else value
 
 
 Compile = bool | Literal["blocks"]
-AnyName = Literal["fp32", "bf16", "float32", "bfloat16"]
-Precision = Annotated[Literal["fp32", "bf16"], BeforeValidator(_short_name, json_schema_input_type=AnyName)]
-Recompute = Literal["none", "blocks", "selective"]
+DtypeName = Literal["fp32", "bf16", "float32", "bfloat16"]
+Precision = Annotated[Literal["fp32", "bf16"], BeforeValidator(_short_name, json_schema_input_type=DtypeName)]
 """float32 and bfloat16 are accepted as well."""
+Floating = Annotated[
+    Literal["float32", "bfloat16"], BeforeValidator(_long_name, json_schema_input_type=DtypeName)
+]
+"""fp32 and bf16 are accepted as well."""
+Recompute = Literal["none", "blocks", "selective"]
 SpikeAction = Literal["log", "skip", "rollback"]
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
-
 
 COOL_STEPS, COOL_FACTOR, AT_MOST = 100, 0.5, 10
 """The values of the fields of `SpikeConfig` that only rollbacks use, where they are not given."""
@@ -70,12 +74,6 @@ class SpikeConfig(Config):
         if given and self.action != "rollback":
             raise ValueError(f"{', '.join(given)} without effect: the action is {self.action}, not rollback")
         return self
-
-
-Floating = Annotated[
-    Literal["float32", "bfloat16"], BeforeValidator(_long_name, json_schema_input_type=AnyName)
-]
-"""fp32 and bf16 are accepted as well."""
 
 
 class ParallelConfig(Config):
