@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 
 from torch import Tensor
 
-from zoo.checkpoint.safetensors import shorten
 from zoo.utils.errors import CheckpointError, ZooError
+from zoo.utils.printable import first_few
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class LoadReport:
         parts = [f"{self.architecture}: {len(self.loaded)} tensors loaded"]
         for what in ("missing", "unexpected", "skipped", "unused", "new"):
             names = list(getattr(self, what))
-            parts += [f"{len(names)} {what} ({shorten(names)})"] if names else []
+            parts += [f"{len(names)} {what} ({first_few(names)})"] if names else []
         return ", ".join(parts)
 
 
@@ -94,7 +94,7 @@ def compare_names(
     problems = []
     for verb, names in (("lacks", missing), ("has no place for", unexpected)):
         if refused := [n for n in names if not any(fnmatchcase(n, pattern) for pattern in allow)]:
-            problems.append(f"{verb} {shorten(refused)}")
+            problems.append(f"{verb} {first_few(refused)}")
     if problems:
         raise CheckpointError(f"{place}: as a {what} it {'; it '.join(problems)}")
     return tuple(missing), tuple(unexpected)

@@ -36,6 +36,7 @@ from zoo.checkpoint.integrity import (
 from zoo.utils.checksum import checksum
 from zoo.utils.errors import CheckpointError
 from zoo.utils.files import open_regular, parse_json
+from zoo.utils.printable import first_few
 from zoo.utils.progress import Advance, ignore
 from zoo.utils.sharded import Stored, is_sharded, own_slices
 from zoo.utils.untyped import JsonObject
@@ -54,8 +55,6 @@ DTYPES = {
 }
 """torch's dtypes by their names in a header."""
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-SHOWN = 4
-"""Largest number of names that a message lists."""
 LENGTH = 8
 """Number of bytes at the start of a file that hold the length of its header."""
 CHUNK = 1 << 24
@@ -437,14 +436,14 @@ def check_match(path: Path, stored: Mapping[str, Tensor], expected: Mapping[str,
     """
     problems = []
     if missing := [name for name in expected if name not in stored]:
-        problems.append(f"lacks {shorten(missing)}")
+        problems.append(f"lacks {first_few(missing)}")
     if surplus := [name for name in stored if name not in expected]:
-        problems.append(f"has {shorten(surplus)}, which the model has not")
+        problems.append(f"has {first_few(surplus)}, which the model has not")
     both = [name for name in expected if name in stored]
     differing = [n for n in both if not _fits(stored[n], expected[n])]
     if differing:
         shown = [f"{n} is {_kind(stored[n])}, expected {_kind(expected[n])}" for n in differing]
-        problems.append(shorten(shown))
+        problems.append(first_few(shown))
     if problems:
         raise CheckpointError(f"{path}: does not belong to this model: {'; '.join(problems)}")
 
@@ -457,9 +456,3 @@ def _fits(stored: Tensor, expected: Tensor) -> bool:
 
 def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-
-
-def shorten(items: list[str]) -> str:
-    """The first few of some names, and the number of the others."""
-    more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
-    return ", ".join(items[:SHOWN]) + more

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from zoo.checkpoint.formats import OpenedCheckpoint
 from zoo.checkpoint.recipe import Recipe, declare
 from zoo.checkpoint.report import LoadPlan
-from zoo.checkpoint.safetensors import shorten
 from zoo.config.registry import type_of
 from zoo.utils.errors import CheckpointError
+from zoo.utils.printable import first_few
 from zoo.utils.untyped import Json
 
 TRUNK = "trunk"
@@ -79,7 +79,7 @@ class TrunkCheckpoint:
         if refused := [n for n in missing if not any(fnmatchcase(n, pattern) for pattern in allowed)]:
             kind = type_of(self.recipe.model)
             raise CheckpointError(
-                f"a classifier on a '{kind}' has no {shorten(refused)}; expected the checkpoint of a "
+                f"a classifier on a '{kind}' has no {first_few(refused)}; expected the checkpoint of a "
                 "language model, or a pattern that allows it to be drawn at random (checkpoint.allow)"
             )
         there = {prefix + name for name in needed if name not in missing}

@@ -14,7 +14,6 @@ from zoo.checkpoint.model import load_model, open_checkpoint
 from zoo.checkpoint.named_lora import HEAD, NamedLoRA, Target, may_change, shortest_end
 from zoo.checkpoint.recipe import Recipe, declare, materialise
 from zoo.checkpoint.report import LoadPlan
-from zoo.checkpoint.safetensors import shorten
 from zoo.config.registry import type_of
 from zoo.hub import CONFIG
 from zoo.hub.adapter import BASE_NAME
@@ -29,6 +28,7 @@ from zoo.reparam.lora import added_names
 from zoo.run.conversion import merge
 from zoo.spec import declared
 from zoo.utils.errors import CheckpointError
+from zoo.utils.printable import first_few
 from zoo.utils.sharded import assign
 from zoo.utils.untyped import JsonObject
 
@@ -118,7 +118,7 @@ class AdapterFolder:
         ]
         if refused:
             raise CheckpointError(
-                f"{folder}: {shorten(refused)}: LoRA is kept for linear maps, not for embeddings and "
+                f"{folder}: {first_few(refused)}: LoRA is kept for linear maps, not for embeddings and "
                 f"what is trained as a whole (modules_to_save); {FOLD}"
             )
         state = model.state_dict()
@@ -205,13 +205,13 @@ def _rules_of(
     copies = {c for name in family.duplicates for c in (name, family.name_in_memory(name))}
     if unknown and copies.issuperset(f"{name.removesuffix('.weight')}.weight" for name in unknown):
         raise CheckpointError(
-            f"{files.path}: {shorten(unknown)}: the base ({base}) has no read-out of its own, but reads out "
-            "with its embedding (tie_word_embeddings); expected an adapter that does not change it"
+            f"{files.path}: {first_few(unknown)}: the base ({base}) has no read-out of its own, but reads "
+            "out with its embedding (tie_word_embeddings); expected an adapter that does not change it"
         )
     if unknown:
         raise CheckpointError(
             f"{files.path}: the adapter is not one of {base} ({family.architecture}), which has no "
-            f"{shorten(unknown)}"
+            f"{first_few(unknown)}"
         )
     shapes = {f"{module}.weight": [len(p.up), p.down.shape[1]] for module, p in files.pairs.items()}
     shapes |= {name: list(_flipped(rules[name], t).shape) for name, t in files.whole.items()}
@@ -226,7 +226,7 @@ def _rules_of(
         if shape != expected[name]
     ]
     if wrong:
-        raise CheckpointError(f"{files.path}: the adapter is not one of {base}: {shorten(wrong)}")
+        raise CheckpointError(f"{files.path}: the adapter is not one of {base}: {first_few(wrong)}")
     return rules
 
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from zoo.checkpoint.recipe import Recipe, declare, materialise
 from zoo.checkpoint.report import LoadPlan, LoadReport, compare_names
-from zoo.checkpoint.safetensors import shorten
 from zoo.config.registry import INITS
 from zoo.hub import CONFIG, GENERATION_CONFIG
 from zoo.hub.classifier import SUFFIX, classifier_family, label_names, numbered_labels, read_classifier
@@ -24,6 +23,7 @@ from zoo.init import initialise
 from zoo.models import Model
 from zoo.reparam import NoReparam
 from zoo.utils.errors import CheckpointError
+from zoo.utils.printable import first_few
 from zoo.utils.sharded import assign
 from zoo.utils.untyped import JsonObject
 
@@ -234,7 +234,7 @@ def _check_shapes(
                 f"expected {' or '.join(DTYPES)} {list(expected)}"
             )
     if wrong:
-        raise CheckpointError(f"{folder}: {CONFIG} and tensors disagree: {shorten(wrong)}")
+        raise CheckpointError(f"{folder}: {CONFIG} and tensors disagree: {first_few(wrong)}")
 
 
 def _filler(

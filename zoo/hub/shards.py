@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from zoo.checkpoint.integrity import bytes_of, require_finite, require_same
-from zoo.checkpoint.safetensors import checksums_of, count_entries, open_tensors, shorten, write_tensors
+from zoo.checkpoint.safetensors import checksums_of, count_entries, open_tensors, write_tensors
 from zoo.data.files import read_object
 from zoo.utils.checksum import checksum
 from zoo.utils.errors import CheckpointError, DataError
+from zoo.utils.printable import first_few
 from zoo.utils.progress import progress
 from zoo.utils.untyped import JsonObject
 
@@ -72,7 +73,7 @@ def read_headers(folder: Path) -> dict[str, TensorEntry]:
                 entries[name] = TensorEntry(file, name, tuple(part.get_shape()), part.get_dtype())
     lost = [name for name, file in where.items() if name not in entries or entries[name].file != file]
     if lost:
-        raise CheckpointError(f"{index}: {shorten(lost)}: not in the file it names")
+        raise CheckpointError(f"{index}: {first_few(lost)}: not in the file it names")
     return entries
 
 
@@ -143,7 +144,7 @@ def _single(folder: Path) -> Path:
             p.name for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pth", ".safetensors")
         )
         pickles = [name for name in others if not name.endswith(".safetensors")]
-        hint = f"; it has {shorten(others)}" if others else ""
+        hint = f"; it has {first_few(others)}" if others else ""
         if pickles:
             hint += ": zoo never opens a pickle, which may run code; convert it to safetensors first"
         raise CheckpointError(f"{folder}: expected {SINGLE} or {INDEX}{hint}")

@@ -14,6 +14,7 @@ from zoo.reparam.base import Reparam
 from zoo.reparam.gate import attach_gate, detach, is_plain
 from zoo.spec import ParamSpec, declared
 from zoo.utils.errors import ConfigError, ZooError
+from zoo.utils.printable import first_few
 
 
 @dataclass(frozen=True)
@@ -95,25 +96,22 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
     """
     parameters = list(declared(model))
     names = require_split(model, method)
-    reparameterised = [p.name for p in parameters if not is_plain(p.module, p.local)]
-    if reparameterised:
-        more = f" and {len(reparameterised) - 1} more" if len(reparameterised) > 1 else ""
+    if reparameterised := [p.name for p in parameters if not is_plain(p.module, p.local)]:
         raise ZooError(
-            f"split: {reparameterised[0]}{more}: reparameterised already, or multiplied by a fixed factor "
-            "(embedding or residual scaling); merge the model first"
+            f"split: {first_few(reparameterised, most=1)}: reparameterised already, or multiplied by a fixed "
+            "factor (embedding or residual scaling); merge the model first"
         )
     chosen = [p for p in parameters if p.name in names]
     scales = [p.parameter.double().square().mean().sqrt().item() for p in chosen]
-    zeros = [p.name for p, scale in zip(chosen, scales, strict=True) if not scale]
-    if zeros:
+    if zeros := [p.name for p, scale in zip(chosen, scales, strict=True) if not scale]:
         raise ZooError(f"split: a tensor of zeros has no scale: {', '.join(zeros)}")
     before = _logits(model)
     for p in parameters:
         if method.freezes(p.spec):
             p.module.freeze(p.local)
     for p, scale in zip(chosen, scales, strict=True):
-        there = p.local in p.module.reparameterised
-        lookup = detach(p.module, p.local).lookup if there else 1.0
+        has_lookup_factor = p.local in p.module.reparameterised
+        lookup = detach(p.module, p.local).lookup if has_lookup_factor else 1.0
         with p.parameter.device:
             method.attach(p, EmpiricalInit(std=scale, lookup=lookup))
         p.parameter.div_(p.module.specs[p.local].scale)

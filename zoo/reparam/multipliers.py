@@ -18,6 +18,7 @@ from zoo.init.schemes import Init
 from zoo.reparam.base import Reparam, tied_lookup_scale
 from zoo.spec import MATRICES, OUTPUT_AXES, Declared, Module, ParamSpec, Reparameterisation, Role
 from zoo.utils.errors import ConfigError
+from zoo.utils.printable import first_few
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,9 @@ class Multipliers(Reparam):
         """
         chosen, without_effect = super().choose(parameters)
         if without_effect and not self.skip_normalised:
-            names = ", ".join(p.name for p in without_effect[:4])
-            more = f" and {len(without_effect) - 4} more" if len(without_effect) > 4 else ""
+            names = first_few([p.name for p in without_effect])
             raise ConfigError(
-                f"reparam: multipliers on {names}{more}, whose output is normalised next: their common "
+                f"reparam: multipliers on {names}, whose output is normalised next: their common "
                 "factor has no effect; expected `skip_normalised: true`, which leaves them out"
             )
         if not chosen:

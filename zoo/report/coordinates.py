@@ -11,6 +11,7 @@ from zoo.report.page import draw_images, html_page, write_files
 from zoo.report.plot import Plot, Series, View
 from zoo.report.section import Section
 from zoo.report.style import line_styles
+from zoo.utils.printable import first_few
 
 NAMED = 8
 """Number of failing modules that are named; the table has all."""
@@ -43,8 +44,7 @@ def verdict_of(check: CoordinateCheck) -> list[str]:
     """The sentences about a check as a whole: which modules fail, and whether the rate is too large."""
     smallest, sentences = f"{check.axis.name} {check.sizes[0]}", ["All modules pass."]
     if check.failing:
-        names = ", ".join(m.name for m in check.failing[:NAMED])
-        names += f" and {len(check.failing) - NAMED} more" if len(check.failing) > NAMED else ""
+        names = first_few([m.name for m in check.failing], NAMED)
         sentences = [f"{len(check.failing)} of {len(check.modules)} modules fail: {names}."]
     if not check.learns:
         before, after = check.losses

@@ -30,7 +30,7 @@ from zoo.run.redundancy import notes
 from zoo.run.transfer import check_optimizer, rates_of
 from zoo.spec import Declared, Module, ParamSpec, declared
 from zoo.utils.fitting import FittingTable
-from zoo.utils.printable import readable_bytes
+from zoo.utils.printable import readable_bytes, with_wildcards
 from zoo.utils.run_folder import RunFolder
 from zoo.utils.untyped import JsonObject
 
@@ -306,7 +306,7 @@ def _folded(rows: Sequence[Row], measured: bool) -> list[tuple[str, list[Row]]]:
     """Named groups of rows that differ only in the number of the block, or in measured values."""
     groups: dict[tuple[str, *tuple[object, ...]], list[Row]] = {}
     for row in rows:
-        name = ".".join("*" if part.isdigit() else part for part in row.name.split("."))
+        name = with_wildcards(row.name)
         scales = () if measured else (row.sigma, row.eta)
         groups.setdefault((name, row.shape, *scales, row.lr, row.gate), []).append(row)
     return [(key[0] if len(group) > 1 else group[0].name, group) for key, group in groups.items()]

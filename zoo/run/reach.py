@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from zoo.init.registry import Entry
 from zoo.models.starts import Reach
+from zoo.utils.printable import with_wildcards
 
 USED = 0.5
 """The smallest share of its reach that a scaling has used in measured runs; the largest was .8."""
@@ -29,7 +30,7 @@ def unreached(entries: Iterable[Entry], reach: Reach | None) -> list[str]:
             continue
         way, bound = abs(spec.target - spec.start), bound * entry.lr_factor
         if way > USED * bound:
-            name = ".".join("*" if part.isdigit() else part for part in entry.name.split("."))
+            name = with_wildcards(entry.name)
             share = way / bound if bound else math.inf
             sentence = (
                 f"{name} starts at {spec.start / spec.target:.2g} of the value that it should reach; the way "

@@ -1,8 +1,9 @@
-"""Text that is safe to show on a terminal, and numbers of bytes as text."""
+"""Text that is safe to show on a terminal, and numbers of bytes and long lists as text."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 KEPT = "\n\t\u200c\u200d"
 """Characters that are kept: line ends, tabs, and the joiners that some scripts and emoji need."""
@@ -30,3 +31,14 @@ def readable_bytes(count: int | None) -> str:
             return f"{size:.0f} {suffix}" if suffix == "B" else f"{size:.1f} {suffix}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def first_few(items: Sequence[str], most: int = 4) -> str:
+    """The first items of a list, and the number of the others if there are more than `most`."""
+    others = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + others
+
+
+def with_wildcards(name: str) -> str:
+    """The name of a parameter or module in which * replaces the number of its block: ``blocks.*.mlp``."""
+    return ".".join("*" if part.isdigit() else part for part in name.split("."))

@@ -18,6 +18,7 @@ from zoo.ablate.scale.runs import AGAIN, FinishedRun, format_count
 from zoo.ablate.scale.tuned import TunedPoint, TunedSize
 from zoo.ablate.scale.tuning import equal_steps, near_border
 from zoo.ablate.student_t import two_sided_p
+from zoo.utils.printable import first_few
 
 SAME_COST = 1.01
 """Factor between the parameters or FLOPs per token of two sides above which they are reported."""
@@ -79,10 +80,9 @@ def _broken(measurement: VariantMeasurement) -> Iterator[str]:
     """Name files whose end is missing, with which the end of a run may be missing."""
     files = [run.broken for run in _compared(measurement) if run.broken]
     if files:
-        more = f" and {len(files) - MOST_PLACES} more" * (len(files) > MOST_PLACES)
         yield (
             "not read to the end, because a record is cut off or damaged: "
-            f"{', '.join(files[:MOST_PLACES])}{more}; the loss is the last one before it, maybe not that of "
+            f"{first_few(files, MOST_PLACES)}; the loss is the last one before it, maybe not that of "
             "the end of the run"
         )
 
