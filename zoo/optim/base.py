@@ -27,7 +27,7 @@ Decays = Literal["matrices", "all"]
 """The variables that weight decay acts on."""
 
 FLOAT32 = 4
-"""Bytes of a number."""
+"""Bytes of a number in float32."""
 
 
 class OptimizerConfig(Config):

@@ -16,7 +16,7 @@ from typing import Any, get_args
 import torch
 from rich.console import Group
 from rich.text import Text
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -30,7 +30,7 @@ from zoo.optim.storage import matrices_in_bfloat16
 from zoo.run.first_weights import declared_model
 from zoo.run.flops import counted_targets, training_example
 from zoo.run.job import Job
-from zoo.run.train_config import Recompute
+from zoo.run.train_config import Recompute, TrainConfig
 from zoo.train.live_memory import LiveMemory
 from zoo.train.precision import autocast
 from zoo.train.recompute import recompute
@@ -40,6 +40,7 @@ from zoo.utils.fitting import FittingTable
 from zoo.utils.printable import readable_bytes
 
 BFLOAT16 = 2
+"""Bytes of a number in bfloat16."""
 USABLE = 0.92
 """The share of a GPU's memory that tensors can use (our choice). The rest is for the context, the buffers of
 NCCL, and gaps between tensors."""
@@ -235,6 +236,135 @@ class _Traced:
     flops: int
 
 
+@dataclass(frozen=True)
+class _Division:
+    """How a model is divided into the units that FSDP gathers, and over the ranks.
+
+    Attributes:
+        shards: number of ranks that share a copy of the model.
+        is_split: whether there are several ranks.
+        blocks: number of entries of each block.
+        root: the parameters outside the blocks.
+        trained: the parameters that are trained.
+        gather: bytes of a number whose block is gathered.
+        reduce: bytes of a number whose gradient is summed over ranks.
+        defers: whether gradients stay whole until they are summed once for all parts of a batch.
+    """
+
+    shards: int
+    is_split: bool
+    blocks: Sequence[int]
+    root: Sequence[nn.Parameter]
+    trained: Sequence[nn.Parameter]
+    gather: int
+    reduce: int
+    defers: bool
+
+    @classmethod
+    def of(cls, model: Model, train: TrainConfig, ranks: int, memory: int | None) -> _Division:
+        """The division of a model over `ranks` ranks with `memory` bytes each; None: it is not known."""
+        parallel = train.parallel
+        blocks = [list(block.parameters()) for block in model.fsdp_units]
+        inside = {id(p) for block in blocks for p in block}
+        trained = [p for p in model.parameters() if p.requires_grad]
+        defers = ranks > 1 and train.accumulation > 1 and parallel.defers(_numbers(trained), memory)
+        return cls(
+            shards=ranks // parallel.copies(ranks),
+            is_split=ranks > 1,
+            blocks=[_numbers(block) for block in blocks],
+            root=[p for p in model.parameters() if id(p) not in inside],
+            trained=trained,
+            gather=BFLOAT16 if parallel.gather == "bfloat16" else FLOAT32,
+            reduce=BFLOAT16 if parallel.reduce == "bfloat16" else FLOAT32,
+            defers=defers,
+        )
+
+    def exchanges(self, times: int, again: int, copies: int) -> list[Exchange]:
+        """The collectives of a step; none with a single rank.
+
+        Args:
+            times: number of parts of a batch.
+            again: how often the weights of a block are gathered in a part.
+            copies: number of copies of the model.
+        """
+        if not self.is_split:
+            return []
+        sums, units = 1 if self.defers else times, len(self.blocks) + 1
+        gathered = again * self.gather * sum(self.blocks) + FLOAT32 * _numbers(self.root)
+        exchanges = [
+            Exchange("all-gather", times * (again * len(self.blocks) + 1), times * gathered),
+            Exchange("reduce-scatter", sums * units, sums * self.reduce * _numbers(self.trained)),
+        ]
+        if copies > 1:  # which exchange the rows that they share
+            rows = _rows(self.trained, self.shards)
+            exchanges.append(Exchange("all-reduce", sums * units, sums * self.reduce * rows))
+        # All ranks exchange the number of targets, the losses and the norm.
+        return [*exchanges, Exchange("all-reduce of scalars", 3, 8 + 4 * 8 + FLOAT32)]
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The bytes that a rank holds besides the activations.
+
+    Attributes:
+        weights: its rows of the weights, and the buffers.
+        slots: its part of the optimizer's state; None: not known before training.
+        gradients: its rows of the gradients, or whole gradients if their sum over ranks is deferred.
+        root: the gathered weights of the root.
+        block: the gathered weights of the largest block.
+        block_in_flight: the whole gradients of the largest block, and the buffer of their sum over ranks.
+        root_in_flight: the same for the root.
+        copies_in_update: float32 copies of bfloat16 weights and of their gradients.
+    """
+
+    weights: int
+    slots: int | None
+    gradients: int
+    root: int
+    block: int
+    block_in_flight: int
+    root_in_flight: int
+    copies_in_update: int
+
+    @classmethod
+    def of(cls, job: Job, model: Model, division: _Division) -> _Held:
+        """The bytes of a model; its matrices are rounded to bfloat16 if the run stores them so."""
+        shards, largest = division.shards, max(division.blocks, default=0)
+        low = matrices_in_bfloat16(model) if job.train.storage == "bf16" else []
+        # An update replaces the bfloat16 weights by float32 ones and adds float32 copies of their gradients.
+        copies_in_update = (FLOAT32 - BFLOAT16) * _numbers(low)
+        copies_in_update += FLOAT32 * _numbers(p for p in low if p.requires_grad)
+        trained_root = [p for p in division.root if p.requires_grad]
+        return cls(
+            weights=_bytes(model.parameters(), shards) + sum(b.nbytes for b in model.buffers()),
+            slots=_slots(job, model, shards),
+            gradients=_bytes(division.trained, 1 if division.defers else shards),
+            root=FLOAT32 * _numbers(division.root) if division.is_split else 0,
+            block=division.gather * largest if division.is_split else 0,
+            block_in_flight=(FLOAT32 + division.reduce) * largest if division.is_split else 0,
+            root_in_flight=sum((p.element_size() + division.reduce) * p.numel() for p in trained_root),
+            copies_in_update=copies_in_update,
+        )
+
+    def peak(self, traced: _Traced, accumulates: bool) -> int:
+        """The peak memory of a step: the largest of its phases.
+
+        Args:
+            traced: the activations.
+            accumulates: whether a batch has several parts, so that the gradients of earlier ones are held.
+        """
+        state = self.weights + (self.slots or 0)
+        always = state + self.root + (self.gradients if accumulates else 0)
+        return max(
+            always + 2 * self.block + traced.in_blocks,
+            always + traced.forward,
+            always + 2 * self.block + traced.head_backward,
+            always + 2 * self.block + self.block_in_flight + traced.blocks_backward,
+            state + self.gradients + self.root + self.root_in_flight,
+            state + self.gradients + self.copies_in_update,
+        )
+
+
 def forecast(
     job: Job,
     ranks: int,
@@ -262,78 +392,31 @@ def forecast(
     model = declared_model(job.config, job.folder).model.to("meta")
     freeze(model, job.config.freeze)
     job.config.constraint.apply(model)
-    shards = ranks // copies
-    blocks = list(model.fsdp_units)
-    inside = {id(p) for block in blocks for p in block.parameters()}
-    root = [p for p in model.parameters() if id(p) not in inside]
-    each = [_numbers(block.parameters()) for block in blocks]
-    largest_block, outside_blocks = max(each, default=0), _numbers(root)
-    trained = [p for p in model.parameters() if p.requires_grad]
-    gather = BFLOAT16 if parallel.gather == "bfloat16" else FLOAT32
-    reduce = BFLOAT16 if parallel.reduce == "bfloat16" else FLOAT32
-    split, memory = ranks > 1, None if device is None else device.memory
-    deferred = split and t.accumulation > 1 and parallel.defers(_numbers(trained), memory)
-    rows = _rows(trained, shards)
-    low = matrices_in_bfloat16(model) if t.storage == "bf16" else []
-    weights = _bytes(model.parameters(), shards) + sum(b.nbytes for b in model.buffers())
-    gradients = _bytes(trained, 1 if deferred else shards)
-    # An update replaces the bfloat16 weights by float32 ones and adds float32 copies of their gradients.
-    copies_in_update = (FLOAT32 - BFLOAT16) * _numbers(low)
-    copies_in_update += FLOAT32 * _numbers(p for p in low if p.requires_grad)
-    slots = _slots(job, model, shards)
-    state = weights + (slots or 0)
-    earlier = gradients if t.accumulation > 1 else 0
-    gathered = (FLOAT32 * outside_blocks, gather * largest_block) if split else (0, 0)
+    division = _Division.of(model, t, ranks, None if device is None else device.memory)
+    held = _Held.of(job, model, division)
     activations: list[Activations] = []
-    for way in ways if blocks else ("none",):
+    for way in ways if division.blocks else ("none",):
         traced = _trace(job, model, examples, way)
-        # A block's gradients are whole until they are summed over ranks, and the buffer of that sum is as
-        # large.
-        in_flight = (FLOAT32 + reduce) * largest_block if split else 0
-        always = state + earlier + gathered[0]
-        peak = max(
-            always + 2 * gathered[1] + traced.in_blocks,
-            always + traced.forward,
-            always + 2 * gathered[1] + traced.head_backward,
-            always + 2 * gathered[1] + in_flight + traced.blocks_backward,
-            state
-            + gradients
-            + gathered[0]
-            + sum((p.element_size() + reduce) * p.numel() for p in root if p.requires_grad),
-            state + gradients + copies_in_update,
-        )
+        peak = held.peak(traced, t.accumulation > 1)
         fits = None if device is None else peak <= USABLE * device.memory
         temporary = max(traced.in_blocks, traced.forward) - traced.kept
         activations.append(
             Activations(way, traced.kept, temporary, peak, traced.flops * t.accumulation, fits)
         )
-    times = t.accumulation
     again = 2 if parallel.reshard_after_forward else 1
-    sums = 1 if deferred else times
-    exchanges = [
-        Exchange(
-            "all-gather",
-            times * (again * len(each) + 1),
-            times * (again * gather * sum(each) + FLOAT32 * outside_blocks),
-        ),
-        Exchange("reduce-scatter", sums * (len(each) + 1), sums * reduce * _numbers(trained)),
-        # Copies exchange the rows that they share; all ranks the number of targets, the losses and the norm.
-        *([Exchange("all-reduce", sums * (len(each) + 1), sums * reduce * rows)] if copies > 1 else []),
-        Exchange("all-reduce of scalars", 3, 8 + 4 * 8 + FLOAT32),
-    ]
     return Forecast(
         ranks=ranks,
         copies=copies,
         examples=examples,
-        parts=times,
-        weights=weights,
-        slots=slots,
-        gradients=gradients,
-        gathered=gathered[0] + 2 * gathered[1],
+        parts=t.accumulation,
+        weights=held.weights,
+        slots=held.slots,
+        gradients=held.gradients,
+        gathered=held.root + 2 * held.block,
         activations=activations,
-        exchanges=exchanges if split else [],
+        exchanges=division.exchanges(t.accumulation, again, copies),
         configured=t.recompute,
-        whole_gradients=deferred,
+        whole_gradients=division.defers,
         waits=_waits(job),
     )
 
