@@ -9,6 +9,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from zoo.checkpoint.model import load_model
+from zoo.checkpoint.recipe import Prepare
 from zoo.data.dataset import BatchSpec, Dataset
 from zoo.init import Registry, freeze, measure, spreads
 from zoo.models import Model
@@ -29,6 +30,7 @@ from zoo.train.start import Start
 from zoo.train.step import Loss, Stepper
 from zoo.utils.errors import ConfigError
 from zoo.utils.measures import Measure, find_measure, require_recorded
+from zoo.utils.run_folder import CheckpointFolder
 
 
 @dataclass(frozen=True)
@@ -73,50 +75,26 @@ def build(job: Job, start: Start, world: World) -> Parts:
     Raises:
         ZooError: The data, the sizes or the checkpoint cannot be used.
     """
-    t = job.train
+    t, c = job.train, job.config
     # What the configuration alone tells is checked before any data is prepared.
     job.examples_at_once(world.size)
     job.schedule.check(t.steps)
     job.check_processes(world.size)
-    c = job.config
-    if start.checkpoint is None:
-        _require_memory(job, world)
 
     def prepare(model: Model) -> None:
         freeze(model, c.freeze)
         world.shard(model)
 
-    initial = None
-    if start.checkpoint is not None:
-        dataset = with_kept_tokenizer(job.data, job.folder).prepare(job.model)
-        check_same_data(start.checkpoint, dataset)
-        with explained_damage(start.checkpoint):
-            model = load_model(start.checkpoint.path, device=world.device, prepare=prepare)
-        c.constraint.apply(model)
-    else:
-        # The model comes first, so that its errors are raised before any text is tokenised.
-        initial = initial_model(c, world.device, prepare)
+    initial, measured = None, None
+    if start.checkpoint is None:
+        _require_memory(job, world)
+        initial, dataset = _begin(job, world, prepare)
         model = initial.model
-        if c.checkpoint is not None:
-            initial = replace(initial, measured_sigmas=spreads(model, initial.loaded))
-        c.constraint.apply(model)
-        dataset = job.data.prepare(job.model)
-        if c.checkpoint is not None:
-            check_tokenizer(c.checkpoint, dataset.tokenizer)
-        if c.checkpoint is None:
-            # The first part of the first batch: the same examples with any number of ranks.
-            first = BatchSpec(c.seed, 0, t.batch_size // t.accumulation, world.rank, world.size)
-            batch = [tensor.to(world.device) for tensor in dataset.train_batch(first)]
-            mask = model.padding_mask(*batch)
-            start_from_forward(model, *batch[:-1], mask=mask, total=world.sum, reshard=world.reshard)
+    else:
+        model, dataset = _resume(job, start.checkpoint, world, prepare)
     selecting = _selecting(c.metric, dataset)
-    measured = None
     if c.eta == "measured":
-        if initial is None:
-            measured = read_measured_etas(job.folder)
-        else:
-            measured = measure(model, initial.loaded)
-            initial = replace(initial, measured_etas=measured)
+        measured = read_measured_etas(job.folder) if initial is None else initial.measured_etas
     recompute(model, t.recompute)
     model.train()
     optimizer = build_optimizer(
@@ -154,6 +132,42 @@ def build(job: Job, start: Start, world: World) -> Parts:
         initial=initial,
         measure=selecting,
     )
+
+
+def _begin(job: Job, world: World, prepare: Prepare) -> tuple[InitialModel, Dataset]:
+    """Make the model of a new run, and prepare its data.
+
+    The model comes first, so that its errors are raised before any text is tokenised.
+    """
+    c = job.config
+    initial = initial_model(c, world.device, prepare)
+    model = initial.model
+    if c.checkpoint is not None:
+        initial = replace(initial, measured_sigmas=spreads(model, initial.loaded))
+    c.constraint.apply(model)
+    dataset = job.data.prepare(job.model)
+    if c.checkpoint is not None:
+        check_tokenizer(c.checkpoint, dataset.tokenizer)
+    else:
+        # The first part of the first batch: the same examples with any number of ranks.
+        size = job.train.batch_size // job.train.accumulation
+        first = BatchSpec(c.seed, 0, size, world.rank, world.size)
+        batch = [tensor.to(world.device) for tensor in dataset.train_batch(first)]
+        mask = model.padding_mask(*batch)
+        start_from_forward(model, *batch[:-1], mask=mask, total=world.sum, reshard=world.reshard)
+    if c.eta == "measured":
+        initial = replace(initial, measured_etas=measure(model, initial.loaded))
+    return initial, dataset
+
+
+def _resume(job: Job, checkpoint: CheckpointFolder, world: World, prepare: Prepare) -> tuple[Model, Dataset]:
+    """Load the model of a run from a checkpoint, and prepare its data, which has to be the same."""
+    dataset = with_kept_tokenizer(job.data, job.folder).prepare(job.model)
+    check_same_data(checkpoint, dataset)
+    with explained_damage(checkpoint):
+        model = load_model(checkpoint.path, device=world.device, prepare=prepare)
+    job.config.constraint.apply(model)
+    return model, dataset
 
 
 def _selecting(metric: str | None, dataset: Dataset) -> Measure:
