@@ -11,12 +11,12 @@ import numpy as np
 
 from zoo.ablate.data_cautions import data_cautions
 from zoo.ablate.scale.line import FEWEST_SIZES, Line
-from zoo.ablate.scale.measure import SizePair, VariantMeasurement
+from zoo.ablate.scale.measure import VariantMeasurement
 from zoo.ablate.scale.noise import large_values
 from zoo.ablate.scale.rate_doubts import moved_rates, random_rates
-from zoo.ablate.scale.runs import AGAIN, FinishedRun, format_count
+from zoo.ablate.scale.runs import AGAIN, FinishedRun, format_counts
 from zoo.ablate.scale.tuned import TunedPoint, TunedSize
-from zoo.ablate.scale.tuning import equal_steps, near_border
+from zoo.ablate.scale.tuning_doubts import tuning_doubts
 from zoo.ablate.student_t import two_sided_p
 from zoo.utils.printable import first_few
 
@@ -24,8 +24,6 @@ SAME_COST = 1.01
 """Factor between the parameters or FLOPs per token of two sides above which they are reported."""
 SAME_RATIO = 4.0
 """Factor between tokens per parameter at different sizes above which the change is reported."""
-SAME_STEP = 0.05
-"""Difference of the logarithms of two factors between neighbouring rates below which they count as equal."""
 NOISY = 0.07
 """Standard deviation of a run, in ln tokens, above which one run per rate is too few even for a parabola."""
 FALSE_ALARMS = (
@@ -56,7 +54,7 @@ def doubts(
         _few_sizes,
         _same_losses,
         _other_rates,
-        _tuning,
+        tuning_doubts,
         random_rates,
         moved_rates,
         _one_tuning_seed,
@@ -121,12 +119,12 @@ def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
             rest = "the largest size, which is judged, has neither an interval nor a word"
         else:
             rest = "there is no interval"
-        yield f"one seed at {_listed(single)}: {rest}"
+        yield f"one seed at {format_counts(single)}: {rest}"
     for k, name in enumerate(("the baseline", measurement.name)):
         if copies := [n for n, pair in measurement.pairs.items() if _is_copied(pair.sides[k])]:
             yield (
-                f"{name}: all seeds have the same losses, at {_listed(copies)}: the noise of seeds is not "
-                "measured; expected runs that differ, and not one run under several seeds"
+                f"{name}: all seeds have the same losses, at {format_counts(copies)}: the noise of seeds is "
+                "not measured; expected runs that differ, and not one run under several seeds"
             )
 
 
@@ -136,8 +134,8 @@ def _same_losses(measurement: VariantMeasurement) -> Iterator[str]:
     same = [params for params, (ours, theirs) in cells.items() if ours == theirs]
     if same:
         yield (
-            f"every loss is that of the baseline with the same seed and budget, at {_listed(same)}: the "
-            "setting changes nothing, or the same runs have two names"
+            f"every loss is that of the baseline with the same seed and budget, at {format_counts(same)}: "
+            "the setting changes nothing, or the same runs have two names"
         )
 
 
@@ -156,7 +154,7 @@ def _other_rates(measurement: VariantMeasurement) -> Iterator[str]:
         )
         count = "1 run is" if len(dropped) == 1 else f"{len(dropped)} runs are"
         yield (
-            f"{name}: {count} left out of the comparison, at {_listed(list(sides))}{where}: the rate is "
+            f"{name}: {count} left out of the comparison, at {format_counts(sides)}{where}: the rate is "
             f"{_rates(rates)}, most runs have {_rates(chosen)}, and no seed has both at one budget, as in a "
             "tuning"
         )
@@ -165,92 +163,6 @@ def _other_rates(measurement: VariantMeasurement) -> Iterator[str]:
 def _rates(points: Sequence[TunedPoint]) -> str:
     """Rates, each with the value of the second key if there is one."""
     return ", ".join(" and ".join(f"{value:.4g}" for value in point if value is not None) for point in points)
-
-
-def _tuning(measurement: VariantMeasurement) -> Iterator[str]:
-    sides = [[pair.sides[k] for pair in measurement.pairs.values()] for k in (0, 1)]
-    names = ("the baseline", measurement.name)
-    without = [
-        name for name, side in zip(names, sides, strict=True) if any(size.rate is None for size in side)
-    ]
-    if without:
-        of = "" if len(without) == 2 else f" of {without[0]}"
-        yield f"the table has no learning rates{of}, so that nothing is known of the tuning"
-    tried = [{n: pair.sides[k].tuning_runs for n, pair in measurement.pairs.items()} for k in (0, 1)]
-    steps = [
-        {n: equal_steps(tuple(pair.sides[k].tried)) for n, pair in measurement.pairs.items()} for k in (0, 1)
-    ]
-    same_rule = {
-        n: pair.baseline.seeds == pair.variant.seeds
-        and _same_step(steps[0][n], steps[1][n])
-        and _same_step(*(equal_steps(tuple(side.second_tried)) for side in pair.sides))
-        for n, pair in measurement.pairs.items()
-    }
-    unequal = [
-        n
-        for n, pair in measurement.pairs.items()
-        if tried[0][n] != tried[1][n] and not (same_rule[n] and steps[0][n] and _extended(pair))
-    ]
-    if unequal:
-        counts = " and ".join(
-            f"{sum(of_side.values())} of {name}" for of_side, name in zip(tried, names, strict=True)
-        )
-        yield (
-            f"the sides were tuned unequally, at {_listed(unequal)}: {counts} tuning runs; more trials "
-            "find more"
-        )
-    other = [
-        n
-        for n, pair in measurement.pairs.items()
-        if all(side.tuned for side in pair.sides) and not same_rule[n]
-    ]
-    if other:
-        first = other[0]
-        rules = [
-            f"{name} {side.seeds} x {len(side.tried)} runs, {_spacing(of_side[first])}"
-            for name, side, of_side in zip(names, measurement.pairs[first].sides, steps, strict=True)
-        ]
-        yield f"the sides were tuned by different rules, at {_listed(other)}: {'; '.join(rules)}"
-    shared = measurement.name.endswith(AGAIN) and not any(
-        size.tuned or size.rate != other.rate for size, other in zip(*sides, strict=True)
-    )
-    if shared and not without:
-        yield (
-            "both halves have the rates of the baseline, so that the error of the tuning is no "
-            "part of this comparison"
-        )
-    for of_side, name in zip(sides, names, strict=True):
-        moved = [
-            n for n, side in zip(measurement.pairs, of_side, strict=True) if side.rate and not side.tuned
-        ]
-        if moved and not shared:
-            how = (
-                "transferred, not bracketed"
-                if any(side.tuned for side in of_side)
-                else "not tuned in this table"
-            )
-            yield f"{name}: the rate is {how}, at {_listed(moved)}"
-        if any(side.reused for side in of_side):
-            yield (
-                f"{name}: runs that chose the rate count in the comparison as well, where their losses are "
-                "too low"
-            )
-
-
-def _extended(pair: SizePair) -> bool:
-    """Whether the side with more rates may only have been extended at a border, as the rule demands."""
-    return near_border(max(pair.sides, key=lambda side: len(side.tried)).tried)
-
-
-def _spacing(step: float | None) -> str:
-    return "rates in unequal steps" if step is None else f"rates a factor {step:.2g} apart"
-
-
-def _same_step(one: float | None, other: float | None) -> bool:
-    """Whether two grids are equally fine; two without equal steps (random searches) count as equal."""
-    if one is None or other is None:
-        return one is other
-    return abs(math.log(one / other)) < SAME_STEP
 
 
 def _one_tuning_seed(measurement: VariantMeasurement) -> Iterator[str]:
@@ -331,7 +243,7 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
     if other := _different(measurement, attrgetter("data")):
         yield (
             "the sides differ in their tokenizer, in the order of their data or in their validation set, at "
-            f"{_listed(list(other))}"
+            f"{format_counts(other)}"
         )
     yield from _different_makings(measurement)
     yield from data_cautions((run.passes for run in runs), (run.overlap for run in runs))
@@ -366,7 +278,7 @@ def _different_makings(measurement: VariantMeasurement) -> Iterator[str]:
     ):
         if different := _different(measurement, attrgetter(f"making.{name}")):
             values = dict.fromkeys(value[:SHOWN] for of_size in different.values() for value in of_size)
-            yield f"the sides {title} at {_listed(list(different))}: {', '.join(values)}"
+            yield f"the sides {title} at {format_counts(different)}: {', '.join(values)}"
 
 
 def _different(measurement: VariantMeasurement, of: Callable[[FinishedRun], str]) -> dict[float, list[str]]:
@@ -387,21 +299,21 @@ def _counts(measurement: VariantMeasurement) -> Iterator[str]:
     odd = 1 if measurement.name.endswith(AGAIN) else 0  # an odd number of seeds has no equal halves
     if unequal := [n for n, (ours, theirs) in seeds.items() if abs(ours - theirs) > odd]:
         yield (
-            f"the sides have different numbers of seeds at {_listed(unequal)}; seeds that are added until "
-            "something is decided need a declared maximum"
+            f"the sides have different numbers of seeds at {format_counts(unequal)}; seeds that are added "
+            "until something is decided need a declared maximum"
         )
     incomplete = [n for n, pair in measurement.pairs.items() if not all(map(_is_complete, pair.sides))]
     if incomplete:
         yield (
-            f"at {_listed(incomplete)} some seeds lack a budget: the noise is measured as if they had all, "
-            "so that intervals are too narrow; expected every seed at every budget"
+            f"at {format_counts(incomplete)} some seeds lack a budget: the noise is measured as if they had "
+            "all, so that intervals are too narrow; expected every seed at every budget"
         )
     apart: dict[str, list[float]] = {}
     for params, pair in measurement.pairs.items():
         if pair.ratio > SAME_COST:
             apart.setdefault(f"{pair.ratio - 1:.1%}", []).append(params)
     for percent, sizes in apart.items():
-        yield f"{_listed(sizes)}: parameters or FLOPs per token differ by {percent} between the sides"
+        yield f"{format_counts(sizes)}: parameters or FLOPs per token differ by {percent} between the sides"
     ratios = [max(run.tokens for run in pair.baseline.compared) / n for n, pair in measurement.pairs.items()]
     if len(ratios) > 1 and max(ratios) > SAME_RATIO * min(ratios):
         yield (
@@ -441,7 +353,3 @@ def _compared(measurement: VariantMeasurement) -> Sequence[FinishedRun]:
 def _side(value: float, half: float) -> int:
     """1 if an interval lies above 0, -1 if below, 0 if it contains 0."""
     return int(value - half > 0) - int(value + half < 0)
-
-
-def _listed(sizes: Sequence[float]) -> str:
-    return ", ".join(map(format_count, sizes))

@@ -531,3 +531,8 @@ def format_count(count: float) -> str:
         if count >= 0.9995 * limit:
             return f"{count / limit:.3g}{unit}"
     return f"{count:.3g}"
+
+
+def format_counts(counts: Iterable[float]) -> str:
+    """Several counts, each in the form of `format_count`."""
+    return ", ".join(map(format_count, counts))
