@@ -424,49 +424,47 @@ def run_of_row(place: str, row: dict[str, str], folder: Path, cluster: str | Non
     def number(name: str, good: Callable[[float], bool], expected: str) -> float:
         return number_of(place, row, name, good, expected)
 
+    def optional(name: str, good: Callable[[float], bool], expected: str) -> float | None:
+        return number(name, good, expected) if row.get(name, "").strip() else None
+
     def positive(name: str) -> float | None:
-        if not row.get(name, "").strip():
-            return None
-        return number(name, lambda v: 0 < v < math.inf, "a number above 0")
+        return optional(name, lambda v: 0 < v < math.inf, "a number above 0")
 
     seed = number("seed", whole, "an integer of at least 0")
-    values = {
-        name: number(name, lambda v: 0 < v < math.inf, "a number above 0") for name in ("size", "tokens")
-    }
+    size, tokens = (
+        number(name, lambda v: 0 < v < math.inf, "a number above 0") for name in ("size", "tokens")
+    )
     loss = number("loss", lambda v: v > 0, "a loss above 0, or inf for a run that diverged")
     horizon = positive("horizon")
-    if horizon is not None and abs(horizon / values["tokens"] - 1) > SAME_SIZE:
+    if horizon is not None and abs(horizon / tokens - 1) > SAME_SIZE:
         raise DataError(
             f"{place}: horizon: the schedule ends at {horizon:g} tokens, the loss is that at "
-            f"{values['tokens']:g}; a ladder is not read inside one run: expected a run per budget, each "
+            f"{tokens:g}; a ladder is not read inside one run: expected a run per budget, each "
             "to the end of its own schedule"
         )
-    overlap = spikes = None
-    if row.get("overlap", "").strip():
-        overlap = number("overlap", lambda v: 0 <= v <= 1, "a share, between 0 and 1")
-    if row.get("spikes", "").strip():
-        spikes = number("spikes", whole, "an integer of at least 0")
+    overlap = optional("overlap", lambda v: 0 <= v <= 1, "a share, between 0 and 1")
+    spikes = optional("spikes", whole, "an integer of at least 0")
     variant = row["variant"].strip()
     if not variant:
         raise DataError(f"{place}: variant: empty; expected a name")
     if not variant.isprintable():
         raise DataError(f"{place}: variant: value {variant!r}: expected a name without invisible characters")
     return FinishedRun(
-        variant,
-        values["size"],
-        values["tokens"],
-        int(seed),
-        loss,
-        positive("rate") or positive("configured_rate"),
-        positive("flops"),
-        positive("seconds"),
-        read_outcomes(place, row, folder, cluster),
-        row.get("trunk", "").strip(),
-        row.get("data", "").strip(),
-        positive("passes"),
-        overlap,
-        int(spikes or 0),
-        place,
+        variant=variant,
+        size=size,
+        tokens=tokens,
+        seed=int(seed),
+        loss=loss,
+        rate=positive("rate") or positive("configured_rate"),
+        flops=positive("flops"),
+        seconds=positive("seconds"),
+        outcomes=read_outcomes(place, row, folder, cluster),
+        trunk=row.get("trunk", "").strip(),
+        data=row.get("data", "").strip(),
+        passes=positive("passes"),
+        overlap=overlap,
+        spikes=int(spikes or 0),
+        place=place,
         parameters=positive("parameters"),
         second_key=positive("second_key"),
         drawn=_range(place, row.get("range", "").strip()),

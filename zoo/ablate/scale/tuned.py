@@ -146,7 +146,7 @@ def halved(table: RunTable, baseline: str) -> RunTable:
     """Prepare a comparison of the baseline with itself: every other seed becomes a variant.
 
     Any verdict other than "equal" or "undecided" is then an alarm about the set-up. Runs of the tuning are
-    left out; those at other rates, which are none, are kept to be named.
+    left out. Runs at other rates that are not of the tuning are kept, so that a caveat can name them.
 
     Raises:
         DataError: There is no such baseline, or it has fewer than `FEWEST_HALVED` seeds.
@@ -184,22 +184,11 @@ def _parabola(
 
 
 def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:
+    """Divide the runs of a variant at one size into those of the tuning and those of the comparison."""
     points = sorted({run.point for run in runs if run.rate is not None})
-    drawn = runs[0].drawn
     if len(points) < 2:
-        rate, second = points[0] if points else (None, None)
-        loss = fmean(run.loss for run in runs)
-        tried = {} if rate is None else {rate: loss}
-        compared, problem = _of_comparison(runs)
-        return TunedSize(
-            tuple(compared), rate, tried, problem=problem, second_key=second, losses=(loss,), drawn=drawn
-        )
-    trials: dict[tuple[float, int], set[TunedPoint]] = defaultdict(set)
-    for run in runs:
-        trials[run.tokens, run.seed].add(run.point)
-    choosing = [
-        run for run in runs if (len(trials[run.tokens, run.seed]) > 1 if run.tuning is None else run.tuning)
-    ]
+        return _untuned(runs, points)
+    choosing = _choosing(runs)
     curves: dict[float, dict[TunedPoint, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in choosing or runs:
         curves[run.tokens][run.point].append(run.loss)
@@ -212,6 +201,7 @@ def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:
     fresh = [run for run in at_chosen if run not in choosing]
     kept = {run.tokens for run in fresh}
     compared = [run for run in at_chosen if run in fresh or run.tokens not in kept]
+    drawn = runs[0].drawn
     tried, second_tried = _searches(means, chosen, joint=drawn is not None)
     rate, second = chosen
     assert rate is not None  # `check_runs` refuses sizes where only some runs have a rate
@@ -220,13 +210,12 @@ def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:
         problem = problem or _problem("second key", second, second_tried)
         if not fresh and len({other for _, other in points}) > 1:
             problem = problem or "two keys were tuned, and no run of a comparison is there"
-    problem = problem or none_ended
     return TunedSize(
-        tuple(compared),
-        rate,
-        tried,
-        min(map(len, curve.values())),
-        problem,
+        compared=tuple(compared),
+        rate=rate,
+        tried=tried,
+        seeds=min(map(len, curve.values())),
+        problem=problem or none_ended,
         reused=not none_ended and len(compared) > len(fresh),
         dropped=tuple(run for run in runs if run.point != chosen and run not in choosing),
         second_key=second,
@@ -235,6 +224,32 @@ def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:
         drawn=drawn,
         stopped=any(run.stopped for run in runs),
     )
+
+
+def _untuned(runs: Sequence[FinishedRun], points: Sequence[TunedPoint]) -> TunedSize:
+    """The runs at one size, all of which have one rate or none."""
+    rate, second = points[0] if points else (None, None)
+    loss = fmean(run.loss for run in runs)
+    compared, problem = _of_comparison(runs)
+    return TunedSize(
+        compared=tuple(compared),
+        rate=rate,
+        tried={} if rate is None else {rate: loss},
+        problem=problem,
+        second_key=second,
+        losses=(loss,),
+        drawn=runs[0].drawn,
+    )
+
+
+def _choosing(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """The runs of the tuning: those marked so, or else those of a seed and budget with several points."""
+    points: dict[tuple[float, int], set[TunedPoint]] = defaultdict(set)
+    for run in runs:
+        points[run.tokens, run.seed].add(run.point)
+    return [
+        run for run in runs if (len(points[run.tokens, run.seed]) > 1 if run.tuning is None else run.tuning)
+    ]
 
 
 def _of_comparison(runs: Sequence[FinishedRun]) -> tuple[Sequence[FinishedRun], str]:
