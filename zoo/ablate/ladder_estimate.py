@@ -22,7 +22,7 @@ from zoo.ablate.plan import NOT_STARTED, PlannedRun
 from zoo.ablate.run_metrics import read_run_metrics
 from zoo.ablate.scale.line import FEWEST_SIZES, Estimate, Line
 from zoo.ablate.scale.looks import Looks
-from zoo.ablate.scale.runs import AGAIN, format_count
+from zoo.ablate.scale.runs import AGAIN, format_count, format_counts
 from zoo.ablate.scale.simulate import Design, Faults, measured, simulate
 from zoo.ablate.scale.size_looks import values_of_looks
 from zoo.ablate.scale.speedup import OVERLAP, SizeSpeedup
@@ -260,19 +260,9 @@ def _power(sweep: Sweep, outcomes: dict[str, Outcome]) -> list[FittingTable | st
     """
     *_, at_most = _stages(sweep).values()
     ladder = at_most.ladder
-    if all(len(size.budgets) < 2 for size in ladder):
-        return ["Power: unknown; with one budget per size there is no token speed-up."]
-    if len(ladder) < FEWEST_SIZES and len(ladder[-1].seeds) < 2:
-        return ["Power: unknown; one seed at the largest size gives it no interval."]
     judged = ladder if len(ladder) >= FEWEST_SIZES else ladder[-1:]
-    if close := [size for size in judged if _comparable(size) < 0]:
-        sizes = ", ".join(format_count(size.params) for size in close)
-        ratio = min(size.budgets[-1] / size.budgets[0] for size in close)
-        return [
-            f"Power: none; at {sizes} the longest budget is {ratio:.3g} x the shortest, so that losses "
-            f"hardly overlap and no factor can be told; expected {math.exp(OVERLAP):.3g} x or more: "
-            "1 : 2 : 4 tells factors up to 2."
-        ]
+    if reason := _why_no_power(ladder, judged):
+        return [f"Power: {reason}"]
     design = Design(
         tuple(float(size.params) for size in ladder),
         tuple(float(size.budgets[-1]) for size in ladder),
@@ -283,23 +273,68 @@ def _power(sweep: Sweep, outcomes: dict[str, Outcome]) -> list[FittingTable | st
     noise = noise_of(sweep, outcomes)
     tau, gap = noise.of_run, noise.of_tuning(sweep)
     faults = Faults(tuning=gap, trunk=TRUNK if branches else 0.0, noise=(tau, tau))
-    tuned = f"rates tuned with an error of {gap:.2g} in ln c" if gap else "rates tuned without error"
     decision = decision_of(sweep)
     columns = ["true factor", "faster in the middle", "faster at the largest size", "it shrinks"]
     columns += ["seeds"] * bool(decision.seeds)
     rows: list[list[str]] = []
-    spread = math.log(design.params[-1] / design.params[0])
-    worlds = {f"{c:g}": _straight(math.log(c), 0.0, design) for c in FACTORS}
-    for c in FACTORS if len(ladder) > 1 else ():
-        worlds[f"{c:g} falling to 1"] = _straight(0.0, -math.log(c) / spread, design)
     beyond = []
-    for name, ln_c in worlds.items():
+    for name, ln_c in _worlds(design).items():
         if all(abs(ln_c(size.params)) <= _comparable(size) for size in judged):
             rows.append([name, *detected_shares(design, faults, decision, ln_c)])
         else:
             beyond.append(name)
             rows.append([name, *["–"] * (len(columns) - 1)])
-    where = "on the line" if len(ladder) >= FEWEST_SIZES else "at the largest size alone"
+    tuned = f"rates tuned with an error of {gap:.2g} in ln c" if gap else "rates tuned without error"
+    shares = f"{_simulated_in_words(len(ladder), decision)}; {tuned}. {noise.text}"
+    if branches:
+        shares += f" Branches of a trunk are taken to correlate by {TRUNK:g}."
+    limit = math.exp(min(map(_comparable, judged)))
+    return [
+        FittingTable("What it would find", columns, rows, right=columns, lines=False),
+        shares,
+        *[
+            f"No power at {', '.join(beyond)}: these budgets tell factors up to {limit:.3g} x; beyond it, "
+            "and by noise just below, losses hardly overlap. Budgets further apart tell more."
+        ]
+        * bool(beyond),
+    ]
+
+
+def _why_no_power(ladder: Sequence[LadderSize], judged: Sequence[LadderSize]) -> str:
+    """Why the power of a design is zero or cannot be known; empty if it can be simulated.
+
+    Args:
+        ladder: all sizes.
+        judged: the sizes that the verdict is based on.
+    """
+    if all(len(size.budgets) < 2 for size in ladder):
+        return "unknown; with one budget per size there is no token speed-up."
+    if len(ladder) < FEWEST_SIZES and len(ladder[-1].seeds) < 2:
+        return "unknown; one seed at the largest size gives it no interval."
+    close = [size for size in judged if _comparable(size) < 0]
+    if not close:
+        return ""
+    sizes = format_counts(size.params for size in close)
+    ratio = min(size.budgets[-1] / size.budgets[0] for size in close)
+    return (
+        f"none; at {sizes} the longest budget is {ratio:.3g} x the shortest, so that losses "
+        f"hardly overlap and no factor can be told; expected {math.exp(OVERLAP):.3g} x or more: "
+        "1 : 2 : 4 tells factors up to 2."
+    )
+
+
+def _worlds(design: Design) -> dict[str, Callable[[float], float]]:
+    """The true ln c as a function of the parameters that studies are simulated with, each with its name."""
+    worlds = {f"{c:g}": _straight(math.log(c), 0.0, design) for c in FACTORS}
+    spread = math.log(design.params[-1] / design.params[0])
+    for c in FACTORS if len(design.params) > 1 else ():
+        worlds[f"{c:g} falling to 1"] = _straight(0.0, -math.log(c) / spread, design)
+    return worlds
+
+
+def _simulated_in_words(n_sizes: int, decision: Decision) -> str:
+    """A clause on the simulated studies: where they are judged, at which level, and when they stop."""
+    where = "on the line" if n_sizes >= FEWEST_SIZES else "at the largest size alone"
     others = round(ALPHA / decision.share)
     shared = f", the share of each of {others} variants in {ALPHA:g}" if others > 1 else ""
     stops = ", at the size at which the middle is decided" if len(decision.looks) > 1 else ""
@@ -309,18 +344,8 @@ def _power(sweep: Sweep, outcomes: dict[str, Outcome]) -> list[FittingTable | st
             "variant; several go on until the last is decided), and beyond three standard deviations of the "
             "error of tuning"
         )
-    limit = math.exp(min(map(_comparable, judged)))
-    return [
-        FittingTable("What it would find", columns, rows, right=columns, lines=False),
-        f"Shares of {STUDIES} simulated studies, {where}, at the level {decision.share:.3g}{shared}{stops}; "
-        f"{tuned}. {noise.text}"
-        + (f" Branches of a trunk are taken to correlate by {TRUNK:g}." if branches else ""),
-        *[
-            f"No power at {', '.join(beyond)}: these budgets tell factors up to {limit:.3g} x; beyond it, "
-            "and by noise just below, losses hardly overlap. Budgets further apart tell more."
-        ]
-        * bool(beyond),
-    ]
+    level = f"at the level {decision.share:.3g}{shared}"
+    return f"Shares of {STUDIES} simulated studies, {where}, {level}{stops}"
 
 
 def _straight(at_largest: float, slope: float, design: Design) -> Callable[[float], float]:
