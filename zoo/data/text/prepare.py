@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -265,22 +265,8 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
     for key, blank in left_out.items():
         if blank:
             log.warning("%s: %d blank documents are left out, the first is %s", key, len(blank), blank[0])
-    if carriage_returns[False]:
-        log.warning(
-            "%s: lines of %d of %d training documents end with \\r\\n; the model learns to write the \\r, "
-            "and does not expect text without it",
-            CORPUS,
-            carriage_returns[False],
-            writers[False].documents,
-        )
-    elif carriage_returns[True]:
-        log.warning(
-            "%s: lines of %d of %d held-out documents end with \\r\\n, and those of no training document do; "
-            "a model does not expect the \\r, and can lose more by it than by everything else",
-            VALIDATION_CORPUS if data.validation_corpus else CORPUS,
-            carriage_returns[True],
-            writers[True].documents,
-        )
+    documents = {held_out: writer.documents for held_out, writer in writers.items()}
+    _warn_of_carriage_returns(data, carriage_returns, documents)
     splits = {
         held_out: SplitEntry(
             file=names[held_out], documents=w.documents, tokens=w.tokens, utf8_bytes=w.utf8_bytes
@@ -302,6 +288,34 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
         train=splits[False],
         validation=splits.get(True),
     ).write(folder)
+
+
+def _warn_of_carriage_returns(
+    data: TextData, carriage_returns: Mapping[bool, int], documents: Mapping[bool, int]
+) -> None:
+    """Log a warning about documents whose lines end with a carriage return, as files of Windows have them.
+
+    Args:
+        data: the corpora.
+        carriage_returns: the numbers of such documents, False for training and True for validation.
+        documents: the same for all documents.
+    """
+    if carriage_returns[False]:
+        log.warning(
+            "%s: lines of %d of %d training documents end with \\r\\n; the model learns to write the \\r, "
+            "and does not expect text without it",
+            CORPUS,
+            carriage_returns[False],
+            documents[False],
+        )
+    elif carriage_returns[True]:
+        log.warning(
+            "%s: lines of %d of %d held-out documents end with \\r\\n, and those of no training document do; "
+            "a model does not expect the \\r, and can lose more by it than by everything else",
+            VALIDATION_CORPUS if data.validation_corpus else CORPUS,
+            carriage_returns[True],
+            documents[True],
+        )
 
 
 def _open(folder: Path, manifest: TokenManifest, entry: SplitEntry, data: TextData, split: str) -> TokenFile:
