@@ -11,7 +11,7 @@ from zoo.ablate.ladder import LadderSize, Side
 from zoo.ablate.lines import tuned_values
 from zoo.ablate.manifest import Phase
 from zoo.ablate.outcome import Outcome
-from zoo.ablate.plan import NOT_STARTED, PlannedRun, SweepPlan
+from zoo.ablate.plan import NOT_STARTED, PlannedRun, SweepPlan, add_planned
 from zoo.ablate.scale.line import FEWEST_SIZES
 from zoo.ablate.scale.looks import Looks
 from zoo.ablate.scale.runs import AGAIN, FinishedRun, RunTable
@@ -119,8 +119,7 @@ class LadderPlanner:
                 if size.branches:
                     trunk = self._run(size, side, size.budgets[-1], seed, point, "final").id
                     run = replace(run, trunk=trunk, begins=size.shared_steps(side, tokens))
-                phases = runs[run.id].phases if run.id in runs else ()
-                runs[run.id] = replace(run, phases=(*phases, *run.phases))
+                add_planned(runs, run)
 
     def _goes_on(
         self,

@@ -70,6 +70,12 @@ class PlannedRun:
         return outcome.loss(self.until) if known else None
 
 
+def add_planned(runs: dict[str, PlannedRun], run: PlannedRun) -> None:
+    """Add a run to planned ones, by their ids; a run that is planned already gets the further phases."""
+    phases = runs[run.id].phases if run.id in runs else ()
+    runs[run.id] = replace(run, phases=(*phases, *run.phases))
+
+
 @dataclass(frozen=True)
 class SweepPlan:
     """The runs of a sweep that are known so far; further ones follow from the results of the tuning.
@@ -136,8 +142,7 @@ class Planner:
                 chosen[variant.name] = choice
                 point = variant.points.index(choice.values)
                 for run in self._runs(variant, point, seeds, "final", variant.steps):
-                    phases = runs[run.id].phases if run.id in runs else ()
-                    runs[run.id] = replace(run, phases=(*phases, *run.phases))
+                    add_planned(runs, run)
         return SweepPlan(tuple(runs.values()), chosen)
 
     def _tune(

@@ -161,6 +161,15 @@ class RunTable:
         """The runs of a variant."""
         return [run for run in self.runs if run.variant == variant]
 
+    def require_variant(self, name: str) -> None:
+        """Check that the table has runs of a variant.
+
+        Raises:
+            DataError: There is no such variant.
+        """
+        if name not in self.variants:
+            raise DataError(f"no variant called '{name}'{did_you_mean(name, self.variants)}")
+
     def left_out_of(self, variant: str) -> list[FinishedRun]:
         """The runs of a variant that are only named."""
         return [run for run in self.left_out if run.variant == variant]

@@ -22,7 +22,7 @@ from statistics import fmean
 
 from zoo.ablate.scale.runs import AGAIN, FinishedRun, RunTable
 from zoo.ablate.scale.tuning import Parabola, at_border, best_tried, equal_steps, fitted, vertex
-from zoo.utils.errors import DataError, did_you_mean
+from zoo.utils.errors import DataError
 
 TunedPoint = tuple[float | None, float | None]
 """A rate and a value of the second key, see `FinishedRun.point`."""
@@ -151,8 +151,7 @@ def halved(table: RunTable, baseline: str) -> RunTable:
     Raises:
         DataError: There is no such baseline, or it has fewer than `FEWEST_HALVED` seeds.
     """
-    if baseline not in table.variants:
-        raise DataError(f"no variant called '{baseline}'{did_you_mean(baseline, table.variants)}")
+    table.require_variant(baseline)
     sizes = tuned_sizes(table.of(baseline)).values()
     ours = [run for side in sizes for run in side.compared]
     seeds = sorted({run.seed for run in ours})

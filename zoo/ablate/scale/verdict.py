@@ -22,7 +22,7 @@ from zoo.ablate.scale.speedup import SizeSpeedup, exp
 from zoo.ablate.scale.tuned import sides_of
 from zoo.ablate.scale.tuning import GAPS
 from zoo.ablate.scale.word import Answer, Error, Word, too_early, word_all
-from zoo.utils.errors import DataError, did_you_mean
+from zoo.utils.errors import DataError
 
 Trend = Literal["holds", "shrinks", "grows", "trend open"]
 Direction = Literal["better", "worse"]
@@ -134,8 +134,7 @@ def judge(
         DataError: There is no such baseline or no other variant, the margin is 1 or less, `alpha` is no
             probability, or there are more seeds or other sizes than were declared.
     """
-    if baseline not in table.variants:
-        raise DataError(f"no variant called '{baseline}'{did_you_mean(baseline, table.variants)}")
+    table.require_variant(baseline)
     others = [name for name in table.variants if name != baseline]
     if not others:
         raise DataError(f"there are only runs of '{baseline}'; expected another variant to compare it with")
