@@ -77,16 +77,7 @@ def build_variants(
         configs = []
         sized = base if size is None else merge(base, size)
         for point in points:
-            merged, exact = sized, [] if size is None else [size]
-            for level in combination.levels:
-                for change in level.changes:
-                    merged = merge(merged, change)
-                    exact += [change] if level.exact else []
-            if size is not None:  # a model of another type has replaced the one with the size
-                merged = merge(size, merged)
-            for change in (nest(key, value) for key, value in point.items()):
-                merged = merge(merged, change)
-                exact.append(change)
+            merged, exact = _compose(sized, size, combination, point)
             in_variant += [problem for change in exact for problem in _replaced(change, merged)]
             effective |= {i for i, change in enumerate(overrides) if not [*_replaced(change, merged)]}
             configs.append(_validate(merged, in_variant))
@@ -110,6 +101,33 @@ def build_variants(
         having = [name for name, lines in by_variant.items() if line in lines]
         problems.append(line if len(having) == len(combinations) else f"{line} (in {having[0]})")
     return tuple(variants)
+
+
+def _compose(
+    base: Located, size: Located | None, combination: Combination, point: Mapping[str, Located]
+) -> tuple[Located, list[Located]]:
+    """Compose the configuration of a variant at a point of the tuning.
+
+    Args:
+        base: the common part of all runs, with the change by the size.
+        size: this change; None: there is none.
+        combination: the levels of the variant.
+        point: the values of the tuned keys.
+
+    Returns:
+        The configuration, and the changes in it that must have an effect.
+    """
+    merged, exact = base, [] if size is None else [size]
+    for level in combination.levels:
+        for change in level.changes:
+            merged = merge(merged, change)
+            exact += [change] if level.exact else []
+    if size is not None:  # a model of another type has replaced the one with the size
+        merged = merge(size, merged)
+    for change in (nest(key, value) for key, value in point.items()):
+        merged = merge(merged, change)
+        exact.append(change)
+    return merged, exact
 
 
 def _validate(merged: Located, problems: list[str]) -> RunConfig | None:
