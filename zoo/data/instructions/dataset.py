@@ -201,7 +201,7 @@ class EncodedConversations:
                     raise placed from error
                 skipped.append(placed)
                 continue
-            if len(encoded.tokens) - 1 > context:  # the last token is only a target
+            if encoded.input_length > context:
                 if all(encoded.loss_mask[-context - 1 :]):
                     self.n_dropped += 1
                     continue
@@ -214,8 +214,8 @@ class EncodedConversations:
 
     @property
     def lengths(self) -> list[int]:
-        """The number of input tokens of each conversation; its last token is only a target."""
-        return [len(encoded.tokens) - 1 for encoded in self.encoded]
+        """The number of input tokens of each conversation."""
+        return [encoded.input_length for encoded in self.encoded]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -317,21 +317,22 @@ class InstructionDataset(MapDataset[EncodedConversations]):
         example of its own.
         """
         rows = [[examples.encoded[example] for example in examples.rows[i]] for i in indices]
-        lengths = [sum(len(encoded.tokens) - 1 for encoded in row) for row in rows]
+        lengths = [sum(encoded.input_length for encoded in row) for row in rows]
         context, packing = self._data.context, self._data.packing
         shape = (len(rows), context if packing else padded_length(lengths, context))
         tokens = np.full(shape, self._padding, dtype=np.int64)
         targets = np.full(shape, IGNORE_INDEX, dtype=np.int64)
         documents = np.zeros(shape, dtype=np.int64)
         for i, row in enumerate(rows):
-            end = 0
+            start = 0
             for number, encoded in enumerate(row):
-                part = np.s_[i, end : end + len(encoded.tokens) - 1]
+                end = start + encoded.input_length
+                part = np.s_[i, start:end]
                 tokens[part] = encoded.tokens[:-1]
                 targets[part] = np.where(encoded.loss_mask[1:], encoded.tokens[1:], IGNORE_INDEX)
                 documents[part] = number
-                end += len(encoded.tokens) - 1
-            documents[i, end:] = len(row)
+                start = end
+            documents[i, start:] = len(row)
         batch = (tokens, documents, targets) if packing else (tokens, targets)
         return tuple(map(torch.from_numpy, batch))
 

@@ -25,6 +25,11 @@ class EncodedConversation(NamedTuple):
     tokens: list[int]
     loss_mask: list[bool]
 
+    @property
+    def input_length(self) -> int:
+        """Number of tokens that the model reads; the last token is only a target."""
+        return len(self.tokens) - 1
+
 
 class Template(Config):
     """The base class of templates, which turn conversations into tokens."""
