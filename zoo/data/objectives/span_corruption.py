@@ -100,9 +100,8 @@ class SpanCorruption(Objective):
         Raises:
             DataError: The context is too small, or requires more spans than there are sentinels.
         """
-        lengths = self._lengths_of(
-            max(context - 1, 2)
-        )  # this fits, because there are no more spans than removed tokens
+        # The source of this text fits, because there are no more spans than removed tokens.
+        lengths = self._lengths_of(max(context - 1, 2))
         # Another token makes the source longer by one or by none, so that every length is reached.
         while (longer := self._lengths_of(lengths.text + 1)).source <= context:
             lengths = longer
