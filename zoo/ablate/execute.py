@@ -266,9 +266,11 @@ class _Execution:
     def _keep(self, plan: SweepPlan) -> None:
         """Add a line for every run that has ended and has none."""
         lines = self._sweep.lines
-        for run in plan.runs if lines is not None else ():
+        if lines is None:
+            return
+        for run in plan.runs:
             outcome = self._outcome(run)
-            if lines is not None and outcome.ended and not outcome.crashed:
+            if outcome.ended and not outcome.crashed:
                 lines.add(run.key, run.config, self._sweep.runs / run.id, outcome, run.trunk)
 
     def _waits(self, run: PlannedRun, plan: SweepPlan) -> bool:
