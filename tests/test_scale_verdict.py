@@ -685,7 +685,7 @@ def test_scalars_of_tensorboard(tmp_path: Path) -> None:
     unread = LoggerExport(pattern="{variant}_{size}_{}_s{seed}", tokens_per_step=1e6)
     (run,) = read_table(paths[:1], unread).runs
     assert (run.variant, run.seed, run.tokens) == ("adamw", 0, 2e6)
-    with pytest.raises(DataError, match="is none of the pattern"):
+    with pytest.raises(DataError, match="does not match the pattern"):
         read_table(paths, LoggerExport(pattern="{variant}-{size}-{seed}", tokens_per_step=2.0))
     for value in (0.0, -5.0, math.nan):
         with pytest.raises(DataError, match=f"--tokens-per-step: value {value:g}: expected a number above 0"):

@@ -39,8 +39,8 @@ def read_scalars(
         tokens_per_step: number of tokens per step, to convert the last step to tokens.
 
     Raises:
-        DataError: A name is none of the pattern, the tokens of a step are no number above 0, or a file cannot
-            be read.
+        DataError: A name does not match the pattern, the tokens of a step are no number above 0, or a file
+            cannot be read.
     """
     fields = re.findall(r"{(\w+)}", pattern)
     known = REQUIRED + OPTIONAL
@@ -60,7 +60,7 @@ def read_scalars(
     for path in paths:
         match = re.fullmatch(text, path.stem if path.is_file() and path.suffix == ".csv" else path.name)
         if match is None:
-            raise DataError(f"{path}: the name is none of the pattern {pattern}")
+            raise DataError(f"{path}: the name does not match the pattern {pattern}")
         step, loss = _last_exported(path) if path.is_file() else _last_event(path, tag)
         row = match.groupdict() | {"loss": str(loss)}
         if tokens_per_step is not None:

@@ -25,8 +25,9 @@ LONGEST_STEP = 1.0
 CONVERGED = 1e-10
 """Largest move of a study at which its search ends."""
 ROUNDING = 1e-12
-"""Relative increase of the squared residuals that is none: near the best shift their rounding hides what the
-gradient still sees, and steps that it decides are refused on one processor and taken on another."""
+"""Largest relative increase of the squared residuals that counts as rounding, so that the step is taken.
+Near the best shift a step changes them by less than their rounding error, which differs between processors:
+without this tolerance, one processor would take the step and another would refuse it."""
 
 
 @dataclass(frozen=True)
