@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pydantic import Field
 
 from zoo.ablate.scale.items import Accuracy
-from zoo.ablate.scale.line import Estimate, Prediction
+from zoo.ablate.scale.law import Law
+from zoo.ablate.scale.line import Estimate, Line, Prediction
 from zoo.ablate.scale.outcomes import ItemOutcome
 from zoo.ablate.scale.presentation import sentence
+from zoo.ablate.scale.speedup import SizeSpeedup
 from zoo.ablate.scale.verdict import Direction, ScaleVerdict, Trend, alarms
 from zoo.ablate.scale.word import Answer, Word
 from zoo.config.registry import Config
@@ -244,40 +246,11 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
         trend=verdict.trend,
         level=measurement.level,
         within_margin=verdict.within_margin,
-        sizes=tuple(
-            SizeDocument(
-                params=size.params,
-                ln_c=size.ln_c,
-                se=size.se,
-                half95=size.half_width(),
-                drift=size.drift,
-                seeds=size.seeds,
-                comparable=size.comparable,
-            )
-            for size in measurement.sizes
-        ),
+        sizes=tuple(map(_size, measurement.sizes)),
         left_out=tuple(LeftDocument(params=left.params, reason=left.reason) for left in measurement.left_out),
-        line=None
-        if line is None
-        else LineDocument(
-            middle=_estimate(line.middle),
-            largest=_estimate(line.largest),
-            slope=_estimate(line.slope),
-            prediction_2x=_prediction(verdict.predicted),
-        ),
-        back_test=None
-        if test is None
-        else BackTestDocument(
-            predicted=test.estimate,
-            half95=test.half95,
-            found=measurement.usable[-1].ln_c,
-            hit=test.holds(measurement.usable[-1].ln_c),
-        ),
-        law=None
-        if law is None
-        else LawDocument(
-            E=law.irreducible, a=law.a, b=law.b, ln_c=law.ln_c, half95=law.half95, slope=law.slope
-        ),
+        line=None if line is None else _line(line, verdict.predicted),
+        back_test=None if test is None else _back_test(test, measurement.usable[-1].ln_c),
+        law=None if law is None else _law(law),
         robust=None if verdict.robust is None else _robust(verdict.robust),
         costs={
             cost.name: CostDocument(ln_c=cost.ln_c, half95=cost.half95, p_value=cost.p_value)
@@ -291,6 +264,35 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
         kappa=measurement.kappa,
         warnings=verdict.warnings,
     )
+
+
+def _size(size: SizeSpeedup) -> SizeDocument:
+    return SizeDocument(
+        params=size.params,
+        ln_c=size.ln_c,
+        se=size.se,
+        half95=size.half_width(),
+        drift=size.drift,
+        seeds=size.seeds,
+        comparable=size.comparable,
+    )
+
+
+def _line(line: Line, predicted: Prediction | None) -> LineDocument:
+    return LineDocument(
+        middle=_estimate(line.middle),
+        largest=_estimate(line.largest),
+        slope=_estimate(line.slope),
+        prediction_2x=_prediction(predicted),
+    )
+
+
+def _back_test(test: Prediction, found: float) -> BackTestDocument:
+    return BackTestDocument(predicted=test.estimate, half95=test.half95, found=found, hit=test.holds(found))
+
+
+def _law(law: Law) -> LawDocument:
+    return LawDocument(E=law.irreducible, a=law.a, b=law.b, ln_c=law.ln_c, half95=law.half95, slope=law.slope)
 
 
 def _robust(answer: Answer) -> RobustDocument:

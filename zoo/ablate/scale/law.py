@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +94,17 @@ def fit_law(
 
 @dataclass(frozen=True)
 class _Cells:
-    """The mean losses of all cells, as columns."""
+    """The mean losses of all cells, as columns, and the law's residuals at them.
+
+    The parameters of the law are E, a, b, ln A, ln B, g0 and g1, (7,).
+
+    Attributes:
+        ln_n: (cells,) ln of the number of parameters of the baseline's model.
+        ln_t: (cells,) ln of the number of tokens.
+        ln_loss: (cells,) mean over the seeds of ln loss.
+        seeds: (cells,) number of seeds.
+        variant: (cells,) 1 for cells of the variant, 0 for those of the baseline.
+    """
 
     ln_n: Array
     ln_t: Array
@@ -111,58 +122,85 @@ class _Cells:
                     rows.append((math.log(params), ln_tokens, ln_loss, seeds, side))
         return cls(*np.array(rows, dtype=np.float64).T)
 
+    @cached_property
+    def distance(self) -> Array:
+        """(cells,) ln(N / N_max), at most 0."""
+        distance: Array = self.ln_n - self.ln_n.max()
+        return distance
 
-def _fit(cells: _Cells, weighted: bool, start: Array | None) -> Array:
-    """The best E, a, b, ln A, ln B, g0 and g1, from one start or from several."""
-    low, distance = float(np.exp(cells.ln_loss.min())), cells.ln_n - cells.ln_n.max()
-    least, most = EXPONENTS
-    limits = [0.0, least, least, *[-np.inf] * 4], [low, most, most, *[np.inf] * 4]
+    @property
+    def lowest_loss(self) -> float:
+        """The lowest mean loss, in nats, which bounds E."""
+        return float(np.exp(self.ln_loss.min()))
 
-    def parts(p: Array) -> tuple[Array, Array, Array, Array]:
-        """The law's loss, its terms of size and tokens, and ln tokens with the speed-up."""
+    def terms(self, p: Array) -> tuple[Array, Array, Array, Array]:
+        """The law's loss, its terms of size and tokens, and ln tokens with the speed-up; (cells,) each."""
         e, a, b, ln_scale_n, ln_scale_t, g0, g1 = p
-        ln_tokens = cells.ln_t + cells.variant * (g0 + g1 * distance)
+        ln_tokens = self.ln_t + self.variant * (g0 + g1 * self.distance)
         # The search may try any number; beyond these bounds only the direction matters.
-        of_size = np.exp((ln_scale_n - a * cells.ln_n).clip(-EXTREME, EXTREME))
+        of_size = np.exp((ln_scale_n - a * self.ln_n).clip(-EXTREME, EXTREME))
         of_tokens = np.exp((ln_scale_t - b * ln_tokens).clip(-EXTREME, EXTREME))
         return e + of_size + of_tokens, of_size, of_tokens, ln_tokens
 
-    def solve(begin: Array, weights: Array) -> optimize.OptimizeResult:
-        def residuals(p: Array) -> Array:
-            values: Array = weights * (cells.ln_loss - np.log(parts(p)[0]))
-            return values
+    def residuals(self, p: Array, weights: Array) -> Array:
+        """(cells,) weighted differences of ln loss between the cells and the law."""
+        residuals: Array = weights * (self.ln_loss - np.log(self.terms(p)[0]))
+        return residuals
 
-        def jacobian(p: Array) -> Array:
-            loss, of_size, of_tokens, ln_tokens = parts(p)
-            gained = -p[2] * of_tokens * cells.variant
-            columns = [
-                np.ones_like(loss),
-                -cells.ln_n * of_size,
-                -ln_tokens * of_tokens,
-                of_size,
-                of_tokens,
-                gained,
-                gained * distance,
-            ]
-            values: Array = -(weights / loss)[:, None] * np.stack(columns, 1)
-            return values
+    def jacobian(self, p: Array, weights: Array) -> Array:
+        """(cells, 7), the derivatives of the residuals by the parameters of the law."""
+        loss, of_size, of_tokens, ln_tokens = self.terms(p)
+        by_g0 = -p[2] * of_tokens * self.variant
+        columns = [
+            np.ones_like(loss),
+            -self.ln_n * of_size,
+            -ln_tokens * of_tokens,
+            of_size,
+            of_tokens,
+            by_g0,
+            by_g0 * self.distance,
+        ]
+        jacobian: Array = -(weights / loss)[:, None] * np.stack(columns, 1)
+        return jacobian
 
-        tolerance = {"xtol": 1e-11, "ftol": 1e-11, "gtol": 1e-11}
-        with np.errstate(all="ignore"):  # scipy divides by zero near a bound
-            return optimize.least_squares(
-                residuals, begin, jacobian, limits, x_scale="jac", max_nfev=2000, **tolerance
-            )
 
+def _fit(cells: _Cells, weighted: bool, start: Array | None) -> Array:
+    """The best E, a, b, ln A, ln B, g0 and g1, from one start or from several."""
     ones = np.ones_like(cells.ln_n)
-    begins = [
+    starts = _starts(cells) if start is None else [start]
+    results = [_solve(cells, begin, ones) for begin in starts]
+    best = min(results, key=lambda result: float(result.cost))
+    if weighted:
+        loss, _, of_tokens, _ = cells.terms(best.x)
+        slope = best.x[2] * of_tokens
+        best = _solve(cells, best.x, np.sqrt(cells.seeds) * loss / slope)
+    return np.asarray(best.x, dtype=np.float64)
+
+
+def _starts(cells: _Cells) -> list[Array]:
+    """Starts of the search that divide the lowest loss among E and the terms of size and tokens."""
+    low = cells.lowest_loss
+    return [
         np.array([e * low, x, x, math.log(0.2 * low), math.log(0.5 * low), 0.0, 0.0])
         for e in (0.25, 0.5, 0.75)
         for x in (0.2, 0.45)
     ]
-    results = [solve(begin, ones) for begin in ([start] if start is not None else begins)]
-    best = min(results, key=lambda result: float(result.cost))
-    if weighted:
-        loss, _, of_tokens, _ = parts(best.x)
-        slope = best.x[2] * of_tokens
-        best = solve(best.x, np.sqrt(cells.seeds) * loss / slope)
-    return np.asarray(best.x, dtype=np.float64)
+
+
+def _solve(cells: _Cells, start: Array, weights: Array) -> optimize.OptimizeResult:
+    """Minimise the weighted squared residuals from one start, with E, a and b within their bounds."""
+    least, most = EXPONENTS
+    bounds = [0.0, least, least, *[-np.inf] * 4], [cells.lowest_loss, most, most, *[np.inf] * 4]
+    with np.errstate(all="ignore"):  # scipy divides by zero near a bound
+        return optimize.least_squares(
+            cells.residuals,
+            start,
+            cells.jacobian,
+            bounds,
+            x_scale="jac",
+            max_nfev=2000,
+            xtol=1e-11,
+            ftol=1e-11,
+            gtol=1e-11,
+            args=(weights,),
+        )
