@@ -13,7 +13,7 @@ from scipy.stats import binomtest, t
 from synthetic_runs import STEPS, TOKENS, curve, write_run, write_sweep
 
 from zoo.ablate.caveats import caveats
-from zoo.ablate.curve import Curve, Numbers
+from zoo.ablate.curve import Curve
 from zoo.ablate.manifest import Manifest, Run, Variant
 from zoo.ablate.results import Results, read_results
 from zoo.ablate.run_metrics import RunMetrics, read_run_metrics
@@ -22,6 +22,7 @@ from zoo.ablate.tables import cost_table, speedup_table, verdict_table
 from zoo.ablate.tuning_error import gap
 from zoo.ablate.verdict import ONE_SEED, Judgement, Word, judge
 from zoo.train.spikes import Spike
+from zoo.utils.arrays import Array
 
 SWEEPS = 200
 ALPHA = 0.05
@@ -33,7 +34,7 @@ def pattern(tmp_path_factory: pytest.TempPathFactory) -> RunMetrics:
     return read_run_metrics(write_run(tmp_path_factory.mktemp("pattern") / "run", curve(3.0)))
 
 
-def sweep(pattern: RunMetrics, finals: Mapping[str, Sequence[float] | Numbers]) -> Results:
+def sweep(pattern: RunMetrics, finals: Mapping[str, Sequence[float] | Array]) -> Results:
     """A finished sweep; its baseline is the first variant."""
     ends = np.array([0.0, STEPS], dtype=np.float64)
     runs = [

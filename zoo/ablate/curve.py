@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from zoo.utils.arrays import Array
 from zoo.utils.run_folder import Record
-
-Numbers = NDArray[np.float64]
 
 COSTS = ("steps", "tokens", "flops", "seconds")
 """The costs of training, which are the fields of `Curve` other than the values."""
@@ -29,11 +27,11 @@ class Curve:
         values: the values of the measure, for instance the loss in nats per target.
     """
 
-    steps: Numbers
-    tokens: Numbers
-    flops: Numbers
-    seconds: Numbers
-    values: Numbers
+    steps: Array
+    tokens: Array
+    flops: Array
+    seconds: Array
+    values: Array
 
     def __len__(self) -> int:
         return len(self.values)
@@ -77,7 +75,7 @@ def read_curve(records: Sequence[Record], train: Sequence[Record], flops: float)
     return Curve(steps, tokens, flops * steps, _seconds(steps, train), loss)
 
 
-def _seconds(steps: Numbers, train: Sequence[Record]) -> Numbers:
+def _seconds(steps: Array, train: Sequence[Record]) -> Array:
     """Seconds of training until each step, linear between log lines; NaN where no time was logged.
 
     They are computed from the speed between log lines, since the logged seconds start at 0 in every session.
@@ -89,5 +87,5 @@ def _seconds(steps: Numbers, train: Sequence[Record]) -> Numbers:
     return np.interp(steps, [0, *_column(train, "step")], [0, *passed], right=np.nan)
 
 
-def _column(records: Sequence[Record], key: str) -> Numbers:
+def _column(records: Sequence[Record], key: str) -> Array:
     return np.array([record[key] for record in records], dtype=np.float64)

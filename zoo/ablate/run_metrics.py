@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo.ablate.curve import COSTS, Curve, Numbers, read_curve
+from zoo.ablate.curve import COSTS, Curve, read_curve
 from zoo.ablate.scale.runs import Making
 from zoo.ablate.task_scores import task_scores
 from zoo.data.files import read_object
 from zoo.data.tokenizers.base import DESCRIPTION
 from zoo.run.config import RunConfig, load_config
 from zoo.run.flops import run_flops
+from zoo.utils.arrays import Array
 from zoo.utils.errors import ZooError
 from zoo.utils.files import CONFIG_BYTES, read_text
 from zoo.utils.measures import MEASURES, Measure, with_perplexity
@@ -73,7 +74,7 @@ class RunMetrics:
     environment: JsonObject
     data: str | None
     sample: str | None
-    measured: Mapping[str, Numbers] = field(default_factory=dict)
+    measured: Mapping[str, Array] = field(default_factory=dict)
     speed_spread: float | None = None
     tokenizer: str | None = None
 
@@ -190,7 +191,7 @@ def _spread(speeds: Sequence[float]) -> float:
     return float((high - low) / middle)
 
 
-def _measures(validation: Sequence[Record]) -> dict[str, Numbers]:
+def _measures(validation: Sequence[Record]) -> dict[str, Array]:
     """The values of `MEASURES` in the lines of the validations, also those of each of several files."""
     rows = [measures_of(record) for record in validation]
     names = dict.fromkeys(name for row in rows for name in row)
@@ -207,7 +208,7 @@ def measures_of(record: Record) -> dict[str, float]:
     }
 
 
-def _scores(run: RunFolder, steps: Sequence[int]) -> dict[str, Numbers]:
+def _scores(run: RunFolder, steps: Sequence[int]) -> dict[str, Array]:
     """The scores of tasks, as values at the last of the validations after `steps`; none of another step."""
     scores = {}
     for name, score in task_scores(run).items():

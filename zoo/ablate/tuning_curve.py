@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
+
+from zoo.utils.arrays import Array
 
 FEWEST_TRIALS = 20
 """Smallest number of trials for a band, which would be uninformative with fewer (our choice)."""
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from zoo.ablate.curve import COSTS, Curve, Numbers
+from zoo.ablate.curve import COSTS, Curve
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
 from zoo.report.plot import Plot, Series, View
+from zoo.utils.arrays import Array
 from zoo.utils.measures import CROSS_ENTROPY, Measure
 
 COST_TITLES = {
@@ -84,7 +85,7 @@ def _mean(variant: str, curves: Curves, cost: str) -> Series:
     return _spread(variant, x, np.array([_at(curve, steps, "values") for curve in curves.values()]))
 
 
-def _drawn_steps(curves: Curves) -> Numbers:
+def _drawn_steps(curves: Curves) -> Array:
     """The steps that all seeds have, without 0 if at least two others remain, which a line needs."""
     steps = _shared_steps(list(curves.values()))
     return steps[steps > 0] if len(steps) > 2 else steps
@@ -102,21 +103,21 @@ def _difference(variant: str, ours: Curves, theirs: Curves) -> Series | None:
     )
 
 
-def _spread(variant: str, x: Numbers, y: Numbers) -> Series:
+def _spread(variant: str, x: Array, y: Array) -> Series:
     """The mean of y, (seeds, points), with a band from its lowest to its highest row."""
     bands = ([*y.min(axis=0)], [*y.max(axis=0)]) if len(y) > 1 else ((), ())
     return Series(variant, variant, list(x), [*y.mean(axis=0)], *bands)
 
 
-def _shared_steps(curves: Sequence[Curve]) -> Numbers:
+def _shared_steps(curves: Sequence[Curve]) -> Array:
     """The steps at which all curves have a point, in order."""
     steps = set.intersection(*(set(curve.steps.tolist()) for curve in curves))
     return np.array(sorted(steps), dtype=np.float64)
 
 
-def _at(curve: Curve, steps: Numbers, quantity: str) -> Numbers:
+def _at(curve: Curve, steps: Array, quantity: str) -> Array:
     """A cost or the values at steps that the curve has."""
-    values: Numbers = getattr(curve, quantity)[np.searchsorted(curve.steps, steps)]
+    values: Array = getattr(curve, quantity)[np.searchsorted(curve.steps, steps)]
     return values
 
 

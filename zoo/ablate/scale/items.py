@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from zoo.ablate.statistics import LEVEL
 from zoo.ablate.student_t import quantile, two_sided_p
-
-Array = NDArray[np.float64]
+from zoo.utils.arrays import Array
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 
 from zoo.ablate.scale.speedup import Cells, jackknife_variance, mean_losses
 from zoo.ablate.student_t import quantile
-
-Array = NDArray[np.float64]
+from zoo.utils.arrays import Array
 
 EXPONENTS = (0.05, 1.5)
 """The range of a and b."""

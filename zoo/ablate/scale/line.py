@@ -14,15 +14,13 @@ from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zoo.ablate.alpha import ALPHA
 from zoo.ablate.scale.looks import adjusted_p
 from zoo.ablate.scale.speedup import ROUNDING, SizeSpeedup, exp
 from zoo.ablate.statistics import LEVEL
 from zoo.ablate.student_t import critical_value, quantile, two_sided_p
-
-Array = NDArray[np.float64]
+from zoo.utils.arrays import Array
 
 FEWEST_SIZES = 4
 """Smallest number of sizes for a line."""

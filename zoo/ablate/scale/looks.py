@@ -12,12 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zoo.ablate.alpha import ALPHA
 from zoo.ablate.student_t import two_sided_p
-
-Array = NDArray[np.float64]
+from zoo.utils.arrays import Array
 
 STUDIES = 2_000_000
 """Number of simulated studies without a difference; the first critical value is accurate to about 3 %."""

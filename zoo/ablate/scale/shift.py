@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from zoo.utils.arrays import Array
 
 STARTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 """Values of theta from which the search starts."""

@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zoo.ablate.scale.speedup import SizeSpeedup, size_speedups
-
-Array = NDArray[np.float64]
+from zoo.utils.arrays import Array
 
 TAU = 0.05
 """Standard deviation of a run, in ln tokens."""

@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from zoo.ablate.scale.shift import Ladder
 from zoo.ablate.statistics import LEVEL
 from zoo.ablate.student_t import quantile, two_sided_p
+from zoo.utils.arrays import Array
 
-Array = NDArray[np.float64]
 Cells = Mapping[tuple[float, int], float]
 """The final losses of one side at one size: (tokens, seed) -> loss in nats."""
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from zoo.utils.arrays import Array
 
 MOST_EXTENSIONS = 4
 """Largest number of points that are added while the best one is the first or the last."""
