@@ -66,17 +66,7 @@ def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> 
     if path.is_file():
         return [path]
     if path.is_dir():
-        if (path / DATASET_DICT).is_file():
-            parts = sorted(part.name for part in path.iterdir() if part.is_dir())
-            raise DataError(f"{written}: several data sets, {', '.join(parts)}; expected the folder of one")
-        inside = _inside(path, suffixes) or _inside(path, otherwise)
-        if not inside:
-            wanted = " or ".join([*suffixes, *otherwise])
-            others = sorted({file.suffix for file in _files_below(path) if file.suffix})
-            there = f"; there are {', '.join(others[:5])}" if others else ""
-            raise DataError(f"{written}: no file in this directory ends in {wanted}{there}")
-        _check_single(inside)
-        return inside
+        return _expand_directory(path, written, suffixes, otherwise)
     if not glob.has_magic(written):
         raise DataError(f"{written}: no such file or directory{_start(path)}").because_missing(written)
     matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
@@ -84,6 +74,23 @@ def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> 
     if not files:
         raise DataError(f"{written}: no file matches this pattern{_start(path)}").because_missing(written)
     return files
+
+
+def _expand_directory(
+    path: Path, written: str, suffixes: Sequence[str], otherwise: Sequence[str]
+) -> list[Path]:
+    """The files of a directory; `written` is its path in messages."""
+    if (path / DATASET_DICT).is_file():
+        parts = sorted(part.name for part in path.iterdir() if part.is_dir())
+        raise DataError(f"{written}: several data sets, {', '.join(parts)}; expected the folder of one")
+    inside = _inside(path, suffixes) or _inside(path, otherwise)
+    if not inside:
+        wanted = " or ".join([*suffixes, *otherwise])
+        others = sorted({file.suffix for file in _files_below(path) if file.suffix})
+        there = f"; there are {', '.join(others[:5])}" if others else ""
+        raise DataError(f"{written}: no file in this directory ends in {wanted}{there}")
+    _check_single(inside)
+    return inside
 
 
 def _inside(folder: Path, suffixes: Sequence[str]) -> list[Path]:

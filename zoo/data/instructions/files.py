@@ -160,7 +160,21 @@ COLUMNS = (*dict.fromkeys(key for layout in LAYOUTS for key in layout.keys), "in
 
 
 def _messages(row: JsonObject, place: str) -> tuple[Message, ...]:
-    """The messages of a row in the layout whose keys it has completely, or else partly."""
+    """The messages of a row, with that of its key ``system`` in front."""
+    messages = _layout(row, place).read(row, place)
+    if not row.get(SYSTEM):
+        return messages
+    if messages[0].role == SYSTEM:
+        raise DataError(f"{place}: has '{SYSTEM}' and a message of the system; expected one or the other")
+    return (Message(SYSTEM, text_field(row, SYSTEM, place)), *messages)
+
+
+def _layout(row: JsonObject, place: str) -> LineLayout:
+    """The layout whose keys a row has completely, or else partly.
+
+    Raises:
+        DataError: The row has keys of no layout, or of several.
+    """
     whole = [layout for layout in LAYOUTS if all(key in row for key in layout.keys)]
     layouts = whole or [layout for layout in LAYOUTS if any(key in row for key in layout.keys)]
     if not layouts:
@@ -174,12 +188,7 @@ def _messages(row: JsonObject, place: str) -> tuple[Message, ...]:
     if len(named) > 1:
         keys = " and ".join(f"'{key}'" for key in reversed(named))
         raise DataError(f"{place}: has {keys}; expected one or the other")
-    messages = layouts[0].read(row, place)
-    if not row.get(SYSTEM):
-        return messages
-    if messages[0].role == SYSTEM:
-        raise DataError(f"{place}: has '{SYSTEM}' and a message of the system; expected one or the other")
-    return (Message(SYSTEM, text_field(row, SYSTEM, place)), *messages)
+    return layouts[0]
 
 
 def _list_of_messages(
