@@ -86,7 +86,7 @@ def _broken(measurement: VariantMeasurement) -> Iterator[str]:
 
 
 def _timing(measurement: VariantMeasurement) -> Iterator[str]:
-    runs = [run for pair in measurement.pairs.values() for side in pair.sides for run in side.compared]
+    runs = _compared(measurement)
     disturbed = sum(run.disturbed for run in runs)
     if disturbed and not measurement.rounds:
         yield (
@@ -253,6 +253,14 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
             "they have some, at one budget of the largest size; fewer say something of checkpoints, not of "
             "recipes" + OTHERS * (len(measurement.outcomes) > 1)
         )
+    yield from _costs_of_one_side(measurement)
+    if not measurement.rounds and any(cost.name == "seconds" for cost in measurement.costs):
+        yield "seconds are those of the runs: compare them only where nothing else ran on the machine"
+
+
+def _costs_of_one_side(measurement: VariantMeasurement) -> Iterator[str]:
+    """Name costs that are not compared because they are known of one side alone."""
+    disturbed = any(run.disturbed for run in _compared(measurement))
     for what in ("flops", "seconds"):
         known = [
             any(
@@ -262,11 +270,9 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
             )
             for k in (0, 1)
         ]
-        if known[0] != known[1] and not any(run.disturbed for run in runs):
+        if known[0] != known[1] and not disturbed:
             who = "the baseline" if known[0] else measurement.name
             yield f"{what} are known of {who} alone, and not compared"
-    if not measurement.rounds and any(cost.name == "seconds" for cost in measurement.costs):
-        yield "seconds are those of the runs: compare them only where nothing else ran on the machine"
 
 
 def _different_makings(measurement: VariantMeasurement) -> Iterator[str]:
@@ -318,8 +324,7 @@ def _counts(measurement: VariantMeasurement) -> Iterator[str]:
     if len(ratios) > 1 and max(ratios) > SAME_RATIO * min(ratios):
         yield (
             f"tokens per parameter change between {max(ratios):.3g} and {min(ratios):.3g} over the sizes: "
-            "the trend "
-            "is also one of that ratio"
+            "the trend is also one of that ratio"
         )
 
 

@@ -98,20 +98,16 @@ def read_table(
         _require_one(paths, "a table of runs")
         columns = export.columns
         table = read_runs(first, item_cluster) if columns is None else _exported(first, columns, item_cluster)
-    used = {
-        "--columns": first.is_file() and export.pattern is None,
-        "--tag": export.pattern is not None and any(path.is_dir() for path in paths),
-    }
-    given: dict[str, object] = {
-        "--columns": export.columns,
-        "--tag": export.tag,
-        "--tokens-per-step": export.tokens_per_step,
-    }
-    used["--tokens-per-step"] = export.pattern is not None
-    given["--metric"], used["--metric"] = metric, first.is_dir() and export.pattern is None
-    given["--item-cluster"], used["--item-cluster"] = item_cluster, _has_samples(table)
-    for option, value in given.items():
-        if value is not None and not used[option]:
+    by_pattern = export.pattern is not None
+    options: tuple[tuple[str, object, bool], ...] = (  # name, value, whether it has an effect
+        ("--columns", export.columns, first.is_file() and not by_pattern),
+        ("--tag", export.tag, by_pattern and any(path.is_dir() for path in paths)),
+        ("--tokens-per-step", export.tokens_per_step, by_pattern),
+        ("--metric", metric, first.is_dir() and not by_pattern),
+        ("--item-cluster", item_cluster, _has_samples(table)),
+    )
+    for option, value, has_effect in options:
+        if value is not None and not has_effect:
             raise DataError(f"{option}: has no effect on {first}")
     return table
 
@@ -311,8 +307,7 @@ def _exported(file: Path, columns: Mapping[str, str], cluster: str | None) -> Ru
             if row.get(state, "") not in FINISHED:
                 raise DataError(
                     f"{place}: {state}: value '{row[state]}': a ladder is not read inside a run: expected "
-                    "finished "
-                    "runs only"
+                    "finished runs only"
                 )
         mapped = {ours: row[columns.get(ours, ours)] for ours in known if columns.get(ours, ours) in names}
         if missing := [name for name in REQUIRED if name not in mapped]:

@@ -290,11 +290,9 @@ def chosen_rates(
     step = (x[:, 1] - x[:, 0])[:, None]
     beyond = step * np.arange(1, extensions + 1)
     x = np.concatenate([x[:, :1] - beyond[:, ::-1], x, x[:, -1:] + beyond], 1)
-    rows, first, last = (
-        np.arange(len(x)),
-        np.full(len(x), extensions),
-        np.full(len(x), x.shape[1] - 1 - extensions),
-    )
+    rows = np.arange(len(x))
+    first = np.full(len(x), extensions)
+    last = np.full(len(x), x.shape[1] - 1 - extensions)
     y = losses(x)
     tried = np.zeros(x.shape, dtype=bool)
     tried[:, extensions : x.shape[1] - extensions] = True
@@ -310,8 +308,7 @@ def chosen_rates(
     middle = best.clip(1, x.shape[1] - 2)
     left, lowest, right = (y[rows, middle + k] for k in (-1, 0, 1))
     bend = left - 2 * lowest + right
-    moved = np.where(inner & (bend > 0), (left - right) / np.where(bend > 0, 2 * bend, 1), 0.0).clip(
-        -0.5, 0.5
-    )
+    has_vertex = inner & (bend > 0)
+    moved = np.where(has_vertex, (left - right) / np.where(bend > 0, 2 * bend, 1), 0.0).clip(-0.5, 0.5)
     vertices: Array = chosen + moved * step[:, 0]
     return vertices
