@@ -173,8 +173,7 @@ def build_ladder(
         if large.params / small.params - 1 < SAME_SIZE:
             problems.append(
                 f"{place}: scale.sizes: two sizes have {small.params:,} and {large.params:,} parameters, "
-                "the same "
-                "to a thousandth; expected sizes that differ"
+                "the same to a thousandth; expected sizes that differ"
             )
     return tuple(sizes)
 
@@ -234,10 +233,8 @@ def _size(
     if len(set(tokens)) < len(tokens) or min(wanted) < ours.per_step:
         problems.append(
             f"{place}: scale.budgets: {', '.join(map(format_count, wanted))} tokens at "
-            f"{format_count(params)} "
-            f"parameters are {', '.join(str(ours.steps(b)) for b in wanted)} steps of {ours.per_step:,} "
-            "tokens; "
-            "expected budgets of different numbers of steps"
+            f"{format_count(params)} parameters are {', '.join(str(ours.steps(b)) for b in wanted)} steps "
+            f"of {ours.per_step:,} tokens; expected budgets of different numbers of steps"
         )
     for side in sides:
         problems += _other_tokens(side, ours, tokens, place)

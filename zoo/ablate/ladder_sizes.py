@@ -99,8 +99,7 @@ def _shaped(
     if missing := [field for field in SHAPE if not hasattr(model, field)]:
         problems.append(
             f"{place}: scale.sizes: the model {model.type} has no {', '.join(missing)}; expected the keys "
-            "of every "
-            "size instead of a shape rule"
+            "of every size instead of a shape rule"
         )
         return []
     head = model.d_model // model.n_heads

@@ -68,8 +68,7 @@ def _measure_plots(results: Results, measure: Measure) -> Iterator[Plot]:
                 f"Validation {measure.title} less that of {base}",
                 [View("steps", COST_TITLES["steps"], unit, series)],
                 f"{'Below' if measure.lower_is_better else 'Above'} 0: better than {base} at the same step. "
-                "Line: mean of the differences of the same "
-                "seed; band: lowest and highest of them.",
+                "Line: mean of the differences of the same seed; band: lowest and highest of them.",
                 zero_line=True,
             )
 

@@ -308,8 +308,7 @@ def _check_size(what: str, runs: Sequence[FinishedRun]) -> None:
     if 0 < len(without) < len(runs):
         raise DataError(
             f"{without[0].place}: {what}: no rate, but other runs of this size have one; expected the rate "
-            "of "
-            "all runs or of none"
+            "of all runs or of none"
         )
     for run in runs:
         if run.second_key is not None and run.rate is None:
@@ -329,8 +328,7 @@ def _check_size(what: str, runs: Sequence[FinishedRun]) -> None:
         if run.trunk and trunks.setdefault(run.trunk, run.seed) != run.seed:
             raise DataError(
                 f"{run.place}: trunk {run.trunk}: seeds {trunks[run.trunk]} and {run.seed} are branches of "
-                "one "
-                "run, not independent runs; expected one seed for all branches of a trunk"
+                "one run, not independent runs; expected one seed for all branches of a trunk"
             )
 
 
