@@ -13,7 +13,10 @@ from test_cli import zoo as zoo  # a fixture
 from tiny_runs import of_kind
 from two_ranks import train_on_two_ranks
 
+from zoo import load_model
 from zoo.data.classification.files import Example
+from zoo.diagnose.entropy import attention_entropy
+from zoo.diagnose.examples import validation_examples
 from zoo.evaluation.text_classifier import TextClassifier
 from zoo.run.config import load_config
 from zoo.train.confusion import accuracy, confusions, f1, matthews
@@ -301,3 +304,19 @@ def test_bad_validation_files(tmp_path: Path, validation: str, message: str) -> 
     with pytest.raises(ConfigError, match=message) as caught:
         load_config(file)
     assert len(str(caught.value).splitlines()) == 1, caught.value
+
+
+def test_the_entropy_of_attention_leaves_padding_out(folder: Path) -> None:
+    run = folder / "runs" / "reviews"
+    model = load_model(run).eval()
+    inputs, mask, _ = validation_examples(model, run)
+    assert inputs is not None
+    assert mask is not None
+    lengths = mask.sum(1)
+    row = int(lengths.argmin())
+    assert lengths[row] < mask.shape[1]
+    found = attention_entropy(model, *(t[row : row + 1] for t in inputs), mask=mask[row : row + 1])
+    alone = attention_entropy(model, *(t[row : row + 1, : lengths[row]] for t in inputs))
+    for of_batch, of_text in zip(found, alone, strict=True):
+        assert of_batch.uniform == pytest.approx(of_text.uniform)
+        assert of_batch.heads.tolist() == pytest.approx(of_text.heads.tolist(), rel=1e-4)

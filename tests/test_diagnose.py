@@ -219,6 +219,19 @@ def test_uniform_attention_has_the_entropy_log_t(name: str, visible: list[int]) 
         assert found.heads.tolist() == pytest.approx([expected] * 2, abs=1e-6)
 
 
+@pytest.mark.parametrize("name", ["gpt", "bert"])
+def test_padding_does_not_count_for_the_entropy(name: str) -> None:
+    """Two texts in one batch have the means over their tokens, whatever is behind the shorter one."""
+    model = zeroed(name)
+    tokens, mask = torch.arange(12).reshape(2, 6), torch.arange(6) < torch.tensor([[6], [4]])
+    inputs = (tokens,) if name == "gpt" else (tokens, torch.zeros_like(tokens), mask)
+    seen = [*range(1, 7), *range(1, 5)] if name == "gpt" else [6] * 6 + [4] * 4
+    expected = sum(map(math.log, seen)) / len(seen)
+    for found in attention_entropy(model, *inputs, mask=mask):
+        assert found.uniform == pytest.approx(expected)
+        assert found.heads.tolist() == pytest.approx([expected] * 2, abs=1e-6)
+
+
 def reference(attention: MultiHeadAttention, x: Tensor) -> Tensor:
     """softmax(q k^T / sqrt(h)) of causal attention without positions, in float64, heads one by one."""
     q, k = (x.double() @ m.get_parameter("weight").double().T for m in (attention.q, attention.k))

@@ -26,7 +26,8 @@ class AttentionEntropy:
     Attributes:
         layer: number of the layer, as in `zoo.diagnose.locations.ParameterLocation`.
         label: the attention's name within its layer.
-        heads: mean over examples and queries of -sum p log p, in nats: (heads,) float64.
+        heads: mean over the queries of all examples of -sum p log p, in nats: (heads,) float64. Padding is no
+            query.
         uniform: the entropy of a head that attends equally to all keys it can see, mean of log(keys seen).
     """
 
@@ -37,7 +38,7 @@ class AttentionEntropy:
 
 
 @torch.no_grad()
-def attention_entropy(model: Model, *inputs: Tensor) -> list[AttentionEntropy]:
+def attention_entropy(model: Model, *inputs: Tensor, mask: Tensor | None = None) -> list[AttentionEntropy]:
     """Measure the entropy of all heads in one forward pass.
 
     The `attend` of each attention is called another keys / h times.
@@ -45,6 +46,7 @@ def attention_entropy(model: Model, *inputs: Tensor) -> list[AttentionEntropy]:
     Args:
         model: a model in evaluation mode, not sharded.
         *inputs: a training batch without its targets.
+        mask: (batch, time) bool, False for padding, see `Model.padding_mask`; None: there is no padding.
 
     Returns:
         One element for each attention, in the order in which they compute; empty for a model without a
@@ -55,10 +57,11 @@ def attention_entropy(model: Model, *inputs: Tensor) -> list[AttentionEntropy]:
     entropies: list[AttentionEntropy] = []
 
     def measured(attention: MultiHeadAttention, attend: Callable[..., Tensor], *args: Passed) -> Tensor:
-        p = probabilities(attend, *args)
+        p = probabilities(attend, *args).transpose(1, 2)
+        p = p.flatten(0, 1) if mask is None else p[mask]  # (all queries, heads, keys)
         seen = (p > 0).any(1)  # by any head, because the probability of a single head may underflow
         uniform = seen.sum(-1).double().log().mean().item()
-        entropies.append(AttentionEntropy(*places[attention], entropy(p).mean((0, 2)).cpu(), uniform))
+        entropies.append(AttentionEntropy(*places[attention], entropy(p).mean(0).cpu(), uniform))
         return attend(*args)
 
     attentions = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]

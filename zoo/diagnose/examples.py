@@ -19,7 +19,7 @@ EXAMPLES, MAX_LENGTH = 4, 512
 """The number of examples, and the largest number of tokens of an example that is cut from a text."""
 
 
-def validation_examples(model: Model, path: Path) -> tuple[Sequence[Tensor] | None, str]:
+def validation_examples(model: Model, path: Path) -> tuple[Sequence[Tensor] | None, Tensor | None, str]:
     """The first validation examples of the data that a model was trained on.
 
     Args:
@@ -27,20 +27,20 @@ def validation_examples(model: Model, path: Path) -> tuple[Sequence[Tensor] | No
         path: the path that the model was loaded from.
 
     Returns:
-        The inputs of the model, or None if there are none, and a clause that says on what attention was
-        measured, or why it was not measured.
+        The inputs of the model, or None if there are none; the mask of their padding, see
+        `Model.padding_mask`; and a clause that says on what attention was measured, or why it was not.
     """
     config = data_of(path)
     if config is None:
-        return None, "was not measured: nobody knows what the model was trained on; give --text"
+        return None, None, "was not measured: nobody knows what the model was trained on; give --text"
     try:
         held_out = config.prepare(model.recipe.model).validation_batches(BatchSpec(0, 0, EXAMPLES), 1)
     except ZooError as error:
-        return None, f"was not measured: {error}"
+        return None, None, f"was not measured: {error}"
     batch = next(iter(held_out or ()), None)
     if batch is None:
-        return None, "was not measured: the run holds nothing out; give --text"
-    return batch[:-1], f"on {len(batch[0])} validation examples"
+        return None, None, "was not measured: the run holds nothing out; give --text"
+    return batch[:-1], model.padding_mask(*batch), f"on {len(batch[0])} validation examples"
 
 
 def text_examples(model: Model, path: Path, text: Path) -> list[Tensor]:

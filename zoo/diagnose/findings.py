@@ -98,7 +98,10 @@ class Findings:
 
 
 def measure_model(
-    model: Model, inputs: Sequence[Tensor] | None = None, entries: Sequence[Entry] | None = None
+    model: Model,
+    inputs: Sequence[Tensor] | None = None,
+    entries: Sequence[Entry] | None = None,
+    mask: Tensor | None = None,
 ) -> Findings:
     """Take all measurements of this package.
 
@@ -107,13 +110,14 @@ def measure_model(
         inputs: examples as `forward` takes them, for the entropy of attention; None: it is not measured.
         entries: the parameters with the etas that they were trained with, empty if these are unknown; None:
             the etas are those that the model declares.
+        mask: which positions of the examples are no padding, see `attention_entropy`.
     """
     return Findings(
         matrix_spectra(model),
         embedding_tables(model),
         scale_vectors(model),
         relative_scales(model, Registry(model) if entries is None else entries),
-        attention_entropy(model, *inputs) if inputs is not None else [],
+        attention_entropy(model, *inputs, mask=mask) if inputs is not None else [],
     )
 
 

@@ -46,11 +46,12 @@ def inspect(
     require_folder(out)
     model = load_model(path, device=device).eval()
     if text is None:
-        inputs, examples = validation_examples(model, path)
+        inputs, mask, examples = validation_examples(model, path)
     else:
-        inputs, examples = text_examples(model, path, text), f"on {text.name}"
+        inputs, mask, examples = text_examples(model, path, text), None, f"on {text.name}"
     entries = entries_of(path, model)
-    findings = measure_model(model, None if inputs is None else [t.to(device) for t in inputs], entries)
+    on_device = None if inputs is None else [t.to(device) for t in inputs]
+    findings = measure_model(model, on_device, entries, None if mask is None else mask.to(device))
     images = [*model_images(findings), *(training_images(path) if run.exists else [])]
     sections = [Section(image.title, [image]) for image in images]
     pngs = draw_images(sections, {})

@@ -61,7 +61,8 @@ def model_plots(results: Results) -> Iterator[Plot]:
     for variant, run in results.first_runs().items():
         if checkpoint := run.folder.checkpoint():
             model = load_model(checkpoint.path).eval()
-            findings[variant] = measure_model(model, validation_examples(model, run.folder.path)[0])
+            inputs, mask, _ = validation_examples(model, run.folder.path)
+            findings[variant] = measure_model(model, inputs, mask=mask)
     for plot in MODEL_PLOTS:
         lines = {variant: plot.lines(of_variant) for variant, of_variant in findings.items()}
         names = dict.fromkeys(name for by_name in lines.values() for name in by_name)
