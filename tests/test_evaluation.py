@@ -206,6 +206,17 @@ def test_a_picture_of_what_blows_up() -> None:
         assert file.getvalue().startswith(PNG)
 
 
+@pytest.mark.parametrize("names", [("_a.txt", "_b.txt"), ("a$x_$.txt", "b$x_$.txt")])
+def test_a_picture_names_every_file(names: tuple[str, str]) -> None:
+    """Matplotlib leaves out labels that begin with an underscore, and reads $...$ as a formula."""
+    pictures = []
+    for name in names:
+        scores = [Score(name, context, 1, tokens=1, words=1, utf8_bytes=1, nats=1) for context in (1, 2)]
+        pictures.append(io.BytesIO())
+        PerplexityReport("a run", None, True, scores).draw(pictures[-1])
+    assert pictures[0].getvalue() != pictures[1].getvalue()
+
+
 def test_a_run_with_streams_and_lines(tmp_path: Path, poem: Path) -> None:
     stream = ("model={type: lstm, vocab_size: 256, d_model: 12, streams: 4}", "data.objective.type=stream")
     folder = train(tiny(tmp_path, *stream, "data.corpus.document=line", steps=5)).folder

@@ -21,9 +21,10 @@ from zoo.ablate.manifest import FILE
 from zoo.ablate.results import read_results
 from zoo.report.chapter import _slug, _unique
 from zoo.report.loss_plots import loss_plots
-from zoo.report.plot import View
+from zoo.report.plot import Plot, Series, View
 from zoo.report.report import report
 from zoo.report.sensitivity import sensitivity_plots
+from zoo.report.static import draw_png
 from zoo.report.style import line_styles
 from zoo.report.variable_plots import Curves, _summary
 from zoo.train.run import train
@@ -137,6 +138,15 @@ def test_names_and_texts_are_no_markup(tmp_path: Path) -> None:
     assert page.tags.count("img") == len(list(out.glob("*.png")))
     assert not [name for name in page.attributes if name.startswith("on")]
     assert "<img" not in (out / "report.md").read_text().replace(f"    {evil}", "")  # a code block shows it
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_names_are_no_formulas(rows: bool) -> None:
+    """Matplotlib reads what is between two dollar signs as a formula, and raises where it is none."""
+    name = "a$x_$b"
+    series = Series(name, name, [1.0], [name]) if rows else Series(name, name, [1.0, 2.0], [1.0, 2.0])
+    plot = Plot("key", name, [View(name, name, name, [series])], variant_rows=rows)
+    assert draw_png(plot, line_styles([name])).startswith(b"\x89PNG")
 
 
 def test_every_plot_has_a_picture(written: Path) -> None:

@@ -21,7 +21,7 @@ from zoo.utils.atomic import require_file, warned, write_file, write_text
 from zoo.utils.device import find_device
 from zoo.utils.errors import ZooError
 from zoo.utils.fitting import FittingTable
-from zoo.utils.plotting import INK, SOFT, colour, dress
+from zoo.utils.plotting import INK, SOFT, colour, dress, literal
 from zoo.utils.progress import progress
 from zoo.utils.run_folder import RunFolder
 from zoo.utils.untyped import JsonObject
@@ -88,7 +88,8 @@ class PerplexityReport:
         axes = figure.subplots()
         for i, name in enumerate(dict.fromkeys(score.file for score in self.scores)):
             points = [(s.context, s.token_perplexity) for s in self.scores if s.file == name]
-            axes.plot(*zip(*points, strict=True), color=colour(i), lw=2, marker="o", ms=4, label=name)
+            x, y = zip(*points, strict=True)
+            axes.plot(x, y, color=colour(i), lw=2, marker="o", ms=4, label=literal(name))
         if self.trained is not None:
             axes.axvline(self.trained, color=SOFT, lw=1, ls="--", label="context of the training")
         dress(axes, "Perplexity", "context", "per token")
@@ -99,7 +100,8 @@ class PerplexityReport:
         axes.set_xticks(sorted({s.context for s in self.scores if s.context is not None}))
         axes.xaxis.set_major_formatter(ScalarFormatter())
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.legend(frameon=False, labelcolor=INK)
+        # With the lines given, the legend has also those whose label begins with an underscore.
+        axes.legend(handles=[*axes.lines], frameon=False, labelcolor=INK)
         figure.savefig(file, format="png", metadata={"Software": None})
 
 

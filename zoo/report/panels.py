@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from zoo.diagnose.history import Curve
 from zoo.report.style import line_styles
-from zoo.utils.plotting import INK, SOFT, dress, new_figure
+from zoo.utils.plotting import INK, SOFT, dress, literal, new_figure
 from zoo.utils.untyped import Passed
 
 WIDTH = 11.0
@@ -45,7 +45,7 @@ def draw_curves(
     dress(axes, title, x, y)
     styles = line_styles(order)
     for name, curve in curves.items():
-        draw_line(axes, curve, log, label=name, marker="o", ms=2.5, **styles[name].matplotlib)
+        draw_line(axes, curve, log, label=literal(name), marker="o", ms=2.5, **styles[name].matplotlib)
     if log:
         axes.set_yscale("log")
         axes.tick_params(which="minor", colors=SOFT, length=0, labelsize=8)

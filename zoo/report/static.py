@@ -13,7 +13,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFor
 
 from zoo.report.plot import Plot, Series, View
 from zoo.report.style import LineStyle
-from zoo.utils.plotting import INK, SOFT, dress, new_figure, to_png
+from zoo.utils.plotting import INK, SOFT, dress, literal, new_figure, to_png
 
 PANELS_PER_ROW = 3
 SHORT_RANGE = 10
@@ -56,10 +56,10 @@ def draw_png(plot: Plot, styles: Mapping[str, LineStyle]) -> bytes:
                 _draw_line(panel, series, styles[series.variant], view.limits)
         _finish(panel, plot, view, styles)
     if names:
-        axes[0].set_yticks(range(len(names)), names)
+        axes[0].set_yticks(range(len(names)), map(literal, names))
         axes[0].set_ylim(len(names) - 0.4, -0.6)
     if legend:
-        lines = [Line2D([], [], label=variant, **styles[variant].matplotlib) for variant in legend]
+        lines = [Line2D([], [], label=literal(name), **styles[name].matplotlib) for name in legend]
         figure.legend(
             handles=lines, loc="outside lower left", ncols=per_row, frameon=False, labelcolor=INK, fontsize=9
         )

@@ -38,11 +38,16 @@ def to_png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
+def literal(text: str) -> str:
+    """A text in the form that matplotlib draws unchanged; it reads what is between two $ as a formula."""
+    return text.replace("$", r"\$")
+
+
 def dress(axes: Axes, title: str, x: str, y: str) -> None:
     """Give axes a title and labels, a grid, and no frame."""
-    axes.set_title(title, loc="left", color=INK, fontweight="bold", fontsize=12)
-    axes.set_xlabel(x, color=SOFT)
-    axes.set_ylabel(y, color=SOFT)
+    axes.set_title(literal(title), loc="left", color=INK, fontweight="bold", fontsize=12)
+    axes.set_xlabel(literal(x), color=SOFT)
+    axes.set_ylabel(literal(y), color=SOFT)
     axes.tick_params(colors=SOFT, length=0)
     axes.grid(color=LINE, lw=0.8)
     axes.set_axisbelow(True)
