@@ -269,6 +269,9 @@ SETTINGS = [
     ({"max_gen_toks": 4, "topk": 3}, "no setting called 'topk'; did you mean 'top_k'"),
     ({"max_gen_toks": 4, "do_sample": True, "temperature": 0.0}, "do_sample needs a temperature"),
     ({"max_gen_toks": 4, "do_sample": True, "temperature": 1.0, "top_p": 2.0}, "top_p is 2.0"),
+    ({"max_gen_toks": 4, "temperature": 1.0, "top_p": "0.9"}, "top_p is '0.9'; expected a number"),
+    ({"max_gen_toks": 4, "temperature": 1.0, "top_k": 40.0}, "top_k is 40.0; expected a whole number"),
+    ({"max_gen_toks": 4, "until": [3]}, 'until has 3; expected texts, such as "3"'),
 ]
 
 

@@ -50,6 +50,9 @@ class GenerationSettings:
         """
         fields: JsonObject = dict(normalize_gen_kwargs(dict(generation_kwargs), MAX_GEN_TOKS))
         stop = tuple(word for word in fields.pop("until") if word)
+        for word in stop:
+            if not isinstance(word, str):
+                raise ZooError(f'generation_kwargs: until has {word!r}; expected texts, such as "{word}"')
         max_new_tokens, do_sample = fields.pop("max_gen_toks"), fields.pop("do_sample")
         for name in fields:
             if name not in SAMPLING:
@@ -61,6 +64,10 @@ class GenerationSettings:
                 f"have to fit the context of {context} tokens together; expected 1 to {context - 1}"
             )
         fields = {name: value for name, value in fields.items() if value != OFF.get(name)}
+        for name, value in fields.items():
+            kind, expected = (int, "a whole number") if name == "top_k" else (int | float, "a number")
+            if isinstance(value, bool) or not isinstance(value, kind | None):
+                raise ZooError(f"generation_kwargs: {name} is {value!r}; expected {expected}")
         if not do_sample:
             kept = {name: value for name, value in fields.items() if name == "repetition_penalty"}
             fields = {**kept, "temperature": 0.0}
