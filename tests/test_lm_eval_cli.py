@@ -204,6 +204,9 @@ FILES: list[tuple[str, str, str]] = [
      "task 'odd': no metric called 'accc'; did you mean 'acc'"),
     ("multiple_choice", "generate_until", "task 'odd': generation_kwargs: max_gen_toks is 256, but"),
     ("test_split", "num_fewshot: 0\ntest_split", "--num-fewshot has no effect on task 'odd', which sets"),
+    ("test_split", "metric_list: [{metric: ours}]\ntest_split", "task 'odd': a metric has no 'aggregation'"),
+    ("test_split", "process_results: !function code.fails\ntest_split",
+     r"task 'odd': ZeroDivisionError: division by zero \(.*code\.py:2\)"),
     ("task: odd", "tasks: odd", r"not a task, by a mistake in the file or without the key 'task': odd.yaml"),
     ("task: odd", "task: [odd", r"without the key 'task': odd.yaml"),
 ]  # fmt: skip
@@ -215,12 +218,38 @@ def test_task_files(run: Path, folder: Path, tmp_path: Path, before: str, after:
     shutil.copytree(folder, local)
     (local / "broken.jsonl").write_text('{"question": "a", "choices"\n', encoding="utf-8")
     (local / "empty.jsonl").touch()
+    (local / "code.py").write_text("def fails(question, results):\n    return 1 / 0\n", encoding="utf-8")
     text = TASK.format(name="odd")
     assert before in text
     (local / "odd.yaml").write_text(text.replace(before, after), encoding="utf-8")
     with pytest.raises(ZooError, match=message):
         tasks(run, ["odd"], task_path=local, num_fewshot=1, device="cpu", out=out)
     assert not out.exists()
+
+
+def test_a_metric_that_cannot_be_computed(run: Path, folder: Path, tmp_path: Path) -> None:
+    """The sum of texts, which perplexity asks for; all tasks are named, as the harness does not say which."""
+    local, out = tmp_path / "tasks", tmp_path / "out.json"
+    shutil.copytree(folder, local)
+    generated = TASK.replace("multiple_choice", "generate_until")
+    settings = "generation_kwargs: {max_gen_toks: 2}\nmetric_list: [{metric: perplexity}]\n"
+    (local / "odd.yaml").write_text(generated.format(name="odd") + settings, encoding="utf-8")
+    with pytest.raises(ZooError, match="tasks quiz, odd: TypeError: unsupported operand"):
+        tasks(run, ["quiz", "odd"], task_path=local, device="cpu", out=out)
+    assert not out.exists()
+
+
+def test_a_metric_without_a_score_is_told(
+    run: Path, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The harness leaves out metrics that it does not compute for an output type, without a word."""
+    local = tmp_path / "tasks"
+    shutil.copytree(folder, local)
+    metrics = "metric_list: [{metric: acc}, {metric: bleu}]\n"
+    (local / "odd.yaml").write_text(TASK.format(name="odd") + metrics, encoding="utf-8")
+    report, _ = tasks(run, ["odd"], task_path=local, device="cpu", out=tmp_path / "out.json")
+    assert {score.metric for score in report.scores} == {"acc"}
+    assert "task 'odd': no score of bleu" in caplog.text
 
 
 def test_more_examples_than_there_are(run: Path, folder: Path, tmp_path: Path) -> None:

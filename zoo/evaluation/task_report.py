@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from zoo.utils.extras import install
 from zoo.utils.fitting import FittingTable
 from zoo.utils.run_folder import RunFolder
 from zoo.utils.untyped import Json, JsonObject
+
+log = logging.getLogger("zoo")
 
 COLUMNS = ("task", "examples", "questions", "metric", "value", "± stderr")
 LEFT_OUT = ("examples", "questions")
@@ -166,7 +169,7 @@ def tasks(
 
     from zoo.evaluation.harness import UNLIMITED, ZooLM
     from zoo.evaluation.offline import offline
-    from zoo.evaluation.tasks import load_tasks, questions_digest, require_known
+    from zoo.evaluation.tasks import explained_scores, load_tasks, questions_digest, require_known
     from zoo.evaluation.warnings_only import warnings_only
 
     with warnings_only():
@@ -180,16 +183,17 @@ def tasks(
             model.apply_chat_template(
                 [{"role": "user", "content": "a"}]
             )  # raises the error of an unusable template
-        results = evaluate(
-            model,
-            loaded,
-            limit=limit,
-            log_samples=False,
-            bootstrap_iters=RESAMPLES,
-            system_instruction=system,
-            apply_chat_template=chat_template,
-            fewshot_as_multiturn=chat_template,
-        )
+        with explained_scores(list(loaded["tasks"]), task_path):
+            results = evaluate(
+                model,
+                loaded,
+                limit=limit,
+                log_samples=False,
+                bootstrap_iters=RESAMPLES,
+                system_instruction=system,
+                apply_chat_template=chat_template,
+                fewshot_as_multiturn=chat_template,
+            )
     report = TaskReport(
         model=str(path),
         step=None if checkpoint is None else checkpoint.named_step,
@@ -202,6 +206,15 @@ def tasks(
             score for name in results["results"] for score in _scores(name, results, questions.get(name))
         ],
     )
+    for name, task in loaded["tasks"].items():
+        scored = {score.metric for score in report.scores if score.task == name}
+        if missing := [metric for metric in task.higher_is_better() if metric not in scored]:
+            log.warning(
+                "eval: task '%s': no score of %s, which the harness does not compute for output_type %s",
+                name,
+                ", ".join(missing),
+                task.OUTPUT_TYPE,
+            )
     if show is not None:
         show(report)
     with warned(unless=is_named):

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager, nullcontext
 from pathlib import Path
+from traceback import extract_tb, walk_tb
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,8 @@ from zoo.utils.errors import DataError, ZooError, did_you_mean
 
 HarnessTask: TypeAlias = Any
 """A task or group of lm-evaluation-harness. Any: the package has no types, and need not be installed."""
+MODEL = "zoo.evaluation.harness"
+"""The module through which the harness calls a model."""
 LoadedTasks = dict[str, dict[str, HarnessTask]]
 """The harness's `tasks` and `groups`, each a dict by name."""
 
@@ -183,6 +186,24 @@ def explained(name: str, folder: Path | None) -> Iterator[None]:
         raise DataError(f"task '{name}': {_reason(error, folder)}") from error
 
 
+@contextmanager
+def explained_scores(names: Sequence[str], folder: Path | None) -> Iterator[None]:
+    """Turn an error that metrics or code of a task raise in an evaluation into one sentence, but none of zoo.
+
+    Args:
+        names: the names of the tasks.
+        folder: the folder of their files; None: there is none.
+    """
+    try:
+        yield
+    except Exception as error:
+        in_model = any(f.f_globals.get("__name__") == MODEL for f, _ in walk_tb(error.__traceback__))
+        if in_model or isinstance(error, ZooError):
+            raise
+        several = f"tasks {', '.join(names)}" if len(names) > 1 else f"task '{names[0]}'"
+        raise DataError(f"{several}: {_reason(error, folder)}") from error
+
+
 def _reason(error: BaseException, folder: Path | None) -> str:
     """The cause of an error, in one line."""
     line = " ".join(str(error).split())
@@ -195,9 +216,20 @@ def _reason(error: BaseException, folder: Path | None) -> str:
         return f"{line}; paths of data are relative to {folder}, the folder of --task-path"
     if error.__cause__ is not None:
         return _reason(error.__cause__, folder)
+    if isinstance(error, KeyError) and error.args == (None,):
+        return "a metric has no 'aggregation', and the harness knows none for it; expected one, such as mean"
     if isinstance(error, KeyError):
         return f"no {line} in its data, neither a split nor a column"
     if isinstance(error, StopIteration):
         return "its data is empty"
     kind = type(error).__name__
-    return f"{kind}: {line}" if line else f"{kind}; is something missing in its file, such as doc_to_text?"
+    if not line:
+        return f"{kind}; is something missing in its file, such as doc_to_text?"
+    return f"{kind}: {line}{_line_in(folder, error)}"
+
+
+def _line_in(folder: Path | None, error: BaseException) -> str:
+    """The line of a task's own code that raised an error, in brackets; empty if there is none."""
+    frames = [] if folder is None else reversed(extract_tb(error.__traceback__))
+    inside = (frame for frame in frames if Path(frame.filename).is_relative_to(folder.resolve()))
+    return next((f" ({frame.filename}:{frame.lineno})" for frame in inside), "")
