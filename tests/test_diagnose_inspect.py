@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -23,6 +24,7 @@ from zoo.report.training_figures import training_images
 from zoo.run.config import load_config
 from zoo.train.run import train
 from zoo.utils.errors import ZooError
+from zoo.utils.permissions import Permissions
 
 MATRICES = {"embeddings", "condition-numbers", "spectra", "scale-over-eta"}
 CURVES = {"update-ratio", "norm", "m2-over-eta", "gradient-norm", "ratio"}
@@ -169,3 +171,13 @@ def test_what_cannot_be_looked_at(runs: list[Path], tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "no"):
         with pytest.raises(ZooError, match="expected a run folder"):
             training_images(folder)
+
+
+def test_weights_that_are_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build_model("gpt", **TINY["gpt"], seed=0)
+    model.get_parameter("blocks.0.attention.q.weight").data[0, 0] = math.inf
+    file = save_model(model, tmp_path / "gpt.safetensors")
+    monkeypatch.setattr(Permissions, "non_finite", True)
+    with pytest.raises(ZooError, match=r"gpt\.safetensors: blocks\.0\.attention\.q\.weight has entries"):
+        inspect(file, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

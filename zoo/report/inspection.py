@@ -16,6 +16,7 @@ from zoo.report.section import Section
 from zoo.report.training_figures import training_images
 from zoo.run.trained import entries_of
 from zoo.utils.atomic import require_folder
+from zoo.utils.errors import DataError
 from zoo.utils.run_folder import RunFolder
 
 
@@ -37,14 +38,19 @@ def inspect(
         The files that were written: the page, the numbers, then the pictures.
 
     Raises:
-        ZooError: There is no model at `path`, the text cannot be read or is no input of the model, or `out`
-            cannot be written into; nothing is measured then.
+        ZooError: There is no model at `path`, its weights are not finite, the text cannot be read or is no
+            input of the model, or `out` cannot be written into; nothing is measured then.
     """
     run = RunFolder(path)
     if out is None:
         out = (run if run.exists else RunFolder(Path())).inspection
     require_folder(out)
     model = load_model(path, device=device).eval()
+    for name, parameter in model.named_parameters():
+        if not parameter.isfinite().all():  # read with --allow-non-finite
+            raise DataError(
+                f"inspect: {path}: {name} has entries that are not finite, which have no spectrum"
+            )
     if text is None:
         inputs, mask, examples = validation_examples(model, path)
     else:
