@@ -129,6 +129,17 @@ def test_several_sweeps_on_one_page(tmp_path: Path, capsys: pytest.CaptureFixtur
         report([first, second], tmp_path / "no")
 
 
+def test_the_name_of_a_sweep_is_no_markup(tmp_path: Path) -> None:
+    """It begins the headings of the sections of a page about several sweeps, in Markdown too."""
+    first, second = (
+        write_sweep(tmp_path / name, {"two": [3.0, 3.01], "four": [2.9, 2.92]}) for name in ("a", "b")
+    )
+    write_manifest(first, read_manifest(first).model_copy(update={"name": "<b>a"}))
+    page = report_sweeps([first, second], tmp_path / "out")[1].with_name("report.md").read_text("utf-8")
+    assert "## &lt;b>a: Verdict" in page
+    assert "<b>" not in page
+
+
 def test_descriptions_of_runs_are_printed(tmp_path: Path) -> None:
     texts = {"plain": "As in the paper", "wide": "Twice the width"}
     runs = [

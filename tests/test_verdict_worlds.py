@@ -730,9 +730,10 @@ def test_event_files_of_several_folders(tmp_path: Path) -> None:
         read_table([root], export)
 
 
-def test_rows_of_latex_are_no_arguments() -> None:
-    """A row that begins with a bracket would be one of the line break before."""
+def test_rows_of_latex_are_as_in_the_table() -> None:
+    """A row that begins with a bracket would be an argument of the line break before, a sign a hyphen."""
     texts = ["[0.9 0.95]", "*", "50% & more_", "two\nlines"]
+    texts += ["-0.07 (-0.1 to +0.2)", "1e-05 q1-70", "--alpha", "a|b"]
     table = Table("odd", "Odd", [Column("variant")], [[text] for text in texts], "note")
     lines = tables_latex([table]).splitlines()
     assert lines[lines.index(r"\midrule") + 1 : lines.index(r"\bottomrule")] == [
@@ -740,6 +741,10 @@ def test_rows_of_latex_are_no_arguments() -> None:
         r"{}* \\",
         r"50\% \& more\_ \\",
         r"two lines \\",
+        r"$-$0.07 ($-$0.1 to +0.2) \\",
+        r"1e-05 q1-70 \\",
+        r"-{}-alpha \\",
+        r"a\textbar{}b \\",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from zoo.ablate.table import Table
@@ -17,7 +18,14 @@ SPECIAL = {
     "–": "--",
     "±": r"$\pm$",
     "∞": r"$\infty$",
+    "|": r"\textbar{}",
+    "\N{MINUS SIGN}": "$-$",
+    "\N{WORD JOINER}": "{}",
 }
+SIGN = re.compile(r"(?<![\w)])-(?=\d)")
+"""Pattern of the sign of a negative number, which LaTeX would set as a hyphen."""
+LIGATURE = re.compile(r"-(?=-)")
+"""Pattern of a hyphen that LaTeX would join with the next one to a dash, as in the name of an option."""
 
 
 def tables_latex(tables: Sequence[Table]) -> str:
@@ -54,4 +62,5 @@ def _escape(text: str) -> str:
     guard = (
         "{}" if line.startswith(("[", "*")) else ""
     )  # otherwise LaTeX reads it as an argument of the preceding line break
+    line = LIGATURE.sub("-\N{WORD JOINER}", SIGN.sub("\N{MINUS SIGN}", line))
     return guard + "".join(SPECIAL.get(character, character) for character in line)

@@ -20,7 +20,7 @@ def markdown_page(title: str, lead: Sequence[str], sections: Sequence[Section]) 
     """
     parts = [f"# {_escape(title)}", *map(_escape, lead)]
     for section in sections:
-        parts += [f"## {section.title}", *(f"> {_escape(note)}." for note in section.notes)]
+        parts += [f"## {_escape(section.title)}", *(f"> {_escape(note)}." for note in section.notes)]
         parts += [markdown_block(block) for block in section.blocks]
     return "\n\n".join(parts) + "\n"
 
