@@ -259,12 +259,24 @@ def test_without_a_compiler_there_is_a_warning(
     failing = tmp_path / "failing"
     failing.write_text("#!/bin/sh\n[ $1 = --version ] || { echo 'no such header' >&2; exit 1; }\n")
     failing.chmod(0o755)
-    for compiler, message in (("there-is-none", "no C++ compiler"), (str(failing), "no such header")):
+    for compiler, message in (
+        ("there-is-none", "no C++ compiler (there-is-none)"),
+        ("'g++", "no C++ compiler ('g++)"),
+        (str(failing), "no such header"),
+    ):
         monkeypatch.setenv("CXX", compiler)
         with caplog.at_level(logging.WARNING, "zoo"):
             assert native.load_kernels.__wrapped__() is None
         assert message in caplog.text
     assert not list((tmp_path / "new").rglob("*.so"))
+
+
+@pytest.mark.parametrize("command", ["env c++ -g0", ""])
+def test_the_command_of_the_compiler(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It may have arguments, as in "ccache g++", and an empty one is none."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setenv("CXX", command)
+    assert native.load_kernels.__wrapped__() is not None
 
 
 def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

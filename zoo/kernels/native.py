@@ -11,9 +11,11 @@ import functools
 import hashlib
 import logging
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -46,11 +48,11 @@ SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 @functools.cache
 def load_kernels() -> ctypes.CDLL | None:
     """Compile and load the kernels; None, with a warning, if they cannot be compiled or loaded here."""
-    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    named = os.environ.get("CXX", "").strip() or "c++"
+    compiler = _command(named)
     if compiler is None:
         log.warning(
-            "there is no C++ compiler (%s): attention and losses on the CPU take torch's operators",
-            os.environ.get("CXX", "c++"),
+            "there is no C++ compiler (%s): attention and losses on the CPU take torch's operators", named
         )
         return None
     try:
@@ -62,7 +64,7 @@ def load_kernels() -> ctypes.CDLL | None:
         said = getattr(error, "stderr", None) or str(error)
         log.warning(
             "%s could not compile zoo's kernels: attention and losses on the CPU take torch's operators: %s",
-            compiler,
+            named,
             said.strip().splitlines()[0] if said.strip() else type(error).__name__,
         )
         return None
@@ -83,11 +85,21 @@ def integers(*values: int) -> ctypes.Array[ctypes.c_int64]:
     return (ctypes.c_int64 * len(values))(*values)
 
 
-def _file(compiler: str) -> Path:
+def _command(named: str) -> list[str] | None:
+    """A compiler and its arguments, such as those of "ccache g++"; None: there is no such program."""
+    try:
+        program, *arguments = shlex.split(named)
+    except ValueError:  # a quotation mark that is not closed
+        return None
+    found = shutil.which(program)
+    return None if found is None else [found, *arguments]
+
+
+def _file(compiler: Sequence[str]) -> Path:
     """The library's file, whose name changes with everything that it depends on."""
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=SECONDS).stdout
-    digest = hashlib.sha256(version)
-    for part in (*FLAGS, processor_field("model name") or "", processor_field("flags") or ""):
+    asked = [*compiler, "--version"]
+    digest = hashlib.sha256(subprocess.run(asked, capture_output=True, check=True, timeout=SECONDS).stdout)
+    for part in (*compiler[1:], *FLAGS, processor_field("model name") or "", processor_field("flags") or ""):
         digest.update(part.encode())
     for source in SOURCES:
         digest.update(source.read_bytes())
@@ -95,14 +107,14 @@ def _file(compiler: str) -> Path:
     return Path(root) / "zoo" / f"kernels-{digest.hexdigest()[:16]}.so"
 
 
-def _compile(compiler: str, file: Path) -> None:
+def _compile(compiler: Sequence[str], file: Path) -> None:
     """Compile into a file of another name first, so that no other process loads half a library."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         made = Path(folder) / file.name
         sources = [str(source) for source in SOURCES if source.suffix == ".cpp"]
         subprocess.run(
-            [compiler, *FLAGS, *sources, "-o", str(made)],
+            [*compiler, *FLAGS, *sources, "-o", str(made)],
             capture_output=True,
             text=True,
             check=True,
