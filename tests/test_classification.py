@@ -199,6 +199,14 @@ def test_classify_a_text_a_file_and_compare(zoo: Any, folder: Path) -> None:
         assert zoo("classify", model, "--text", "a dull poem")[1].splitlines()[1].startswith("bad")
 
 
+def test_texts_that_are_cut_are_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    classifier = TextClassifier.load(folder / "runs/reviews")
+    classifier.predict([Example("short", "a fine film")])
+    assert not caplog.text
+    classifier.predict([Example("short", "a fine film"), Example("long", "a fine film " * 9)])
+    assert "1 of 2 texts are longer than the 24 tokens that the model reads" in caplog.text
+
+
 def test_pairs(tmp_path: Path) -> None:
     """Whether two texts agree, told by a BERT with segments."""
     lines = [

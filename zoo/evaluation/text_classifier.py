@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -34,6 +35,8 @@ from zoo.utils.files import check_text
 from zoo.utils.progress import progress
 from zoo.utils.run_folder import RunFolder, Which, model_folder
 from zoo.utils.untyped import JsonObject
+
+log = logging.getLogger("zoo")
 
 BATCH = 64
 """Number of texts that are classified at a time."""
@@ -168,7 +171,7 @@ class TextClassifier:
         return replace(self, columns=replace(self.columns, header=None, **names))
 
     def predict(self, examples: Sequence[Example]) -> list[ClassPrediction]:
-        """The predictions for texts, in their order.
+        """The predictions for texts, in their order; a warning says how many had to be truncated.
 
         Raises:
             DataError: A text is empty or no UTF-8, or is one of a pair although the model was trained on
@@ -177,6 +180,11 @@ class TextClassifier:
         for example in examples:
             self._check(example)
         encoded = [self.encoder.encode(example.text, example.pair) for example in examples]
+        if cut := sum(text.truncated for text in encoded):
+            log.warning(
+                f"classify: {cut:,} of {len(encoded):,} texts are longer than the {self.encoder.context} "
+                "tokens that the model reads, and lose their ends"
+            )
         rows = self._logits(encoded).softmax(-1).tolist()
         by_label = [dict(zip(self.labels, row, strict=True)) for row in rows]
         return [ClassPrediction(max(p, key=lambda label: p[label]), p) for p in by_label]
