@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -158,7 +159,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "with at least one token, got (3,)",
     ),
     ({"prompt": [1, 2, 3]}, "prompt: expected a tensor (batch, time), got a list"),
+    ({"mask": [[True]]}, "mask: expected a tensor (batch, time), got a list"),
     ({"max_new_tokens": 0}, "max_new_tokens is 0; expected at least 1"),
+    ({"max_new_tokens": 2.5}, "max_new_tokens is 2.5; expected a whole number"),
+    ({"temperature": None}, "temperature is None; expected a number"),
+    ({"temperature": "1"}, "temperature is '1'; expected a number"),
+    ({"top_k": 4.0}, "top_k is 4.0; expected a whole number"),
+    ({"seed": 1.5}, "seed is 1.5; expected a whole number"),
     ({"temperature": -1.0}, "temperature is -1.0; expected 0 or more"),
     (
         {"temperature": 1e-40},
@@ -183,6 +190,12 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ZooError) as caught:
         generate(model(), **{"prompt": prompt(), "max_new_tokens": 3, **settings})
     assert message in str(caught.value)
+
+
+def test_numbers_of_numpy() -> None:
+    plain = generate(model(), prompt(), 3, temperature=0.5, top_k=4, seed=1, eos_id=2)
+    numbers: dict[str, Any] = {"top_k": np.int64(4), "seed": np.int64(1), "eos_id": np.int64(2)}
+    assert torch.equal(generate(model(), prompt(), 3, temperature=np.float32(0.5), **numbers), plain)
 
 
 @pytest.mark.parametrize("settings", [{"temperature": 2e-38}, {"top_p": 1e-300}], ids=str)

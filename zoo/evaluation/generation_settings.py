@@ -64,10 +64,6 @@ class GenerationSettings:
                 f"have to fit the context of {context} tokens together; expected 1 to {context - 1}"
             )
         fields = {name: value for name, value in fields.items() if value != OFF.get(name)}
-        for name, value in fields.items():
-            kind, expected = (int, "a whole number") if name == "top_k" else (int | float, "a number")
-            if isinstance(value, bool) or not isinstance(value, kind | None):
-                raise ZooError(f"generation_kwargs: {name} is {value!r}; expected {expected}")
         if not do_sample:
             kept = {name: value for name, value in fields.items() if name == "repetition_penalty"}
             fields = {**kept, "temperature": 0.0}

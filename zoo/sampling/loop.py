@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -118,19 +119,21 @@ def steps(
         raise DataError(f"prompt: expected a tensor (batch, time), got a {type(prompt).__name__}")
     if prompt.dim() != 2 or not prompt.numel():
         raise DataError(f"prompt: expected (batch, time) with at least one token, got {tuple(prompt.shape)}")
+    if not isinstance(mask, Tensor | None):
+        raise DataError(f"mask: expected a tensor (batch, time), got a {type(mask).__name__}")
     require_new_tokens(max_new_tokens)
     if not isinstance(model, LanguageModel):
         raise ZooError(f"generate: {type(model).__name__} does not continue text; expected a decoder")
     vocab_size = model.config.vocab_size
     check_token_ids(prompt, vocab_size)
     sampling.require_effect(vocab_size)
-    ends = () if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
+    ends = () if eos_id is None else (eos_id,) if isinstance(eos_id, Integral) else tuple(eos_id)
     for name, ids in (("eos_id", ends), ("start_id", () if start_id is None else (start_id,))):
         if ids:
             check_token_ids(torch.tensor(ids), vocab_size, name)
     device = next(model.parameters()).device
     graphs = CUDAGraphs(device) if cuda_graph else None
-    generator = torch.Generator(device).manual_seed(sampling.seed or 0)
+    generator = torch.Generator(device).manual_seed(int(sampling.seed or 0))
     prompt, mask = prompt.to(device), None if mask is None else mask.to(device)
     penalise = None if sampling.repetition_penalty is None else Repetition(sampling.repetition_penalty)
     continued = prompt.shape[1] - 1 if start_id is None else 0  # the last token is not read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Self
 
 import torch
@@ -11,6 +12,9 @@ from zoo.utils.errors import ZooError
 
 LEAST = torch.finfo(torch.float32).tiny
 """The smallest divisor of logits: a float32 below is less exact, or 0."""
+
+OPTIONAL = {"top_k": Integral, "top_p": Real, "repetition_penalty": Real, "seed": Integral}
+"""The kinds of numbers of the settings that may be None."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,10 @@ class Sampling:
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        _require_number("temperature", self.temperature, Real)
+        for name, kind in OPTIONAL.items():
+            if getattr(self, name) is not None:
+                _require_number(name, getattr(self, name), kind)
         penalty, greedy = self.repetition_penalty, self.temperature == 0
         rules = [
             (
@@ -90,7 +98,19 @@ def require_new_tokens(max_new_tokens: int) -> None:
     """Refuse a text without any new token.
 
     Raises:
-        ZooError: The number is below 1.
+        ZooError: The number is below 1, or no whole number.
     """
+    _require_number("max_new_tokens", max_new_tokens, Integral)
     if max_new_tokens < 1:
         raise ZooError(f"generate: max_new_tokens is {max_new_tokens}; expected at least 1")
+
+
+def _require_number(name: str, value: object, kind: type[Real]) -> None:
+    """Refuse a setting that is no number of a kind, which may be one of numpy.
+
+    Raises:
+        ZooError: It has another type.
+    """
+    if isinstance(value, bool) or not isinstance(value, kind):
+        expected = "a whole number" if kind is Integral else "a number"
+        raise ZooError(f"generate: {name} is {value!r}; expected {expected}")
