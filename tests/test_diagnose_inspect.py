@@ -105,6 +105,15 @@ def test_a_history(runs: list[Path]) -> None:
     assert "mlp_residual.alpha" in history.in_layer(history.diagnosis["m2_over_eta"], 5)
 
 
+def test_weights_that_did_not_move(runs: list[Path], tmp_path: Path) -> None:
+    """Ratios of 0 have no place on a logarithmic axis: there is no picture of them."""
+    still = shutil.copytree(runs[0], tmp_path / "still")
+    metrics = still / "metrics.jsonl"
+    text = re.sub(r'"update_ratio": [^,}]+', '"update_ratio": 0.0', metrics.read_text(encoding="utf-8"))
+    metrics.write_text(text, encoding="utf-8")
+    assert {image.key for image in training_images(still)} == CURVES - {"update-ratio"}
+
+
 def test_etas_are_those_of_the_training(tmp_path: Path) -> None:
     """Measured when the run began, and overridden: M2 over eta is the run's last measurement."""
     amos = "optimizer={type: amos, lr: 0.01, beta: 0.95}"

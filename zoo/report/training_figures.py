@@ -39,7 +39,8 @@ def _draw(history: RunHistory) -> Iterator[Image]:
     for quantity, (title, symbol, note) in QUANTITIES.items():
         measured = history.diagnosis if quantity in DIAGNOSED else history.monitor
         curves = {layer: history.in_layer(measured.get(quantity, {}), layer) for layer in layers}
-        if not any(curves.values()):
+        values = (value for panel in curves.values() for _, of_curve in panel.values() for value in of_curve)
+        if not any(value is not None and value > 0 for value in values):  # nothing for a logarithmic axis
             continue
         order = list(dict.fromkeys(name for panel in curves.values() for name in panel))
         figure, every = panels(len(layers), columns=3 if len(layers) > 4 else 2, height=3.0)
