@@ -324,6 +324,14 @@ def test_rates_of_parts_are_those_of_training() -> None:
         changes(adam, "freeze=[{depth: [4, 4]}]")
 
 
+@pytest.mark.parametrize(("name", "key"), [("bert-tiny", "dropout"), ("lstm-tiny", "hidden_dropout")])
+def test_without_a_step_outputs_stay(name: str, key: str) -> None:
+    """At a rate of next to nothing they change neither by dropout nor by an LSTM's carried state."""
+    config = load_config(name, [f"model.{key}=0.5", "optimizer={type: adamw, lr: 1e-3}"])
+    for module in check_coordinates(config, [16, 32], seeds=1, steps=2, lr=1e-30).modules:
+        assert module.sizes[0] == pytest.approx(module.sizes[1])
+
+
 def test_other_models() -> None:
     """Blocks of a decoder have the names of the smallest; an LSTM has a memory that grows, and streams."""
     deep = check_coordinates(load_config("t5-tiny"), [2, 4], DEPTH, seeds=1, steps=2)

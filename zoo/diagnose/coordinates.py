@@ -2,7 +2,9 @@
 
 If the outputs grow, a larger model diverges at the learning rate of a small one; if they shrink, it learns
 nothing at this rate (microsoft/mup, coord_check). The check measures the mean absolute value of every
-module's output on one batch, on which the model is trained for a few steps.
+module's output on one batch, on which the model is trained for a few steps. It
+measures in evaluation mode: what dropout or a carried state changes from one forward pass to the next is no
+effect of the steps.
 
 nGPT's outputs are normalised, so that their sizes are not informative. For such a model the check measures
 how far every output has moved since the first step, relative to its size at that step.
@@ -338,11 +340,13 @@ class _Trial:
         self.ends_of_branches: set[_Call] = set()
 
     def measure(self) -> dict[_Call, float]:
-        """The size or the movement of the output of every call of a module."""
+        """The size or the movement of the output of every call of a module, in evaluation mode."""
         outputs: dict[_Call, Tensor] = {}
+        self.model.eval()
         with torch.no_grad(), _watched(self.modules, outputs, self.inputs):
             *inputs, _ = self.batch
             logits = self.model(*inputs)
+        self.model.train()
         self.heads = {call for call, output in outputs.items() if output is logits}
         last = [
             output
