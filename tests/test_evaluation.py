@@ -253,6 +253,15 @@ def test_a_folder_of_the_hub_against_transformers(tmp_path: Path, poem: Path) ->
         perplexity(folder, [poem], device="cpu")
 
 
+def test_a_text_without_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Normalisation may remove all characters of a text, such as control characters."""
+    file = tmp_path / "control.txt"
+    file.write_bytes(b"\x01")
+    monkeypatch.setattr(ByteTokenizer, "encode", lambda self, text: [])
+    with pytest.raises(DataError, match=r"control\.txt: the tokenizer makes no token of this text"):
+        read(file, ByteTokenizer(), 255, lines=False)
+
+
 @pytest.mark.parametrize(
     ("content", "message"), [(b"", "is empty"), (b" \n", "is empty"), (b"ab\xff", "byte 2 .* not UTF-8")]
 )

@@ -67,7 +67,7 @@ def read(file: Path, tokenizer: Tokenizer, start_id: int, lines: bool) -> Tokeni
             like all others; otherwise the file is one text, to its last character.
 
     Raises:
-        DataError: The file is unreadable, empty, or not UTF-8.
+        DataError: The file is unreadable, empty, not UTF-8, or a text of which the tokenizer makes no token.
     """
     documents = [line for _, line in read_lines(file)] if lines else [read_text(file)]
     ids, lossless = [start_id], True
@@ -75,6 +75,8 @@ def read(file: Path, tokenizer: Tokenizer, start_id: int, lines: bool) -> Tokeni
         encoded = tokenizer.encode(document)
         lossless &= tokenizer.decode(encoded) == document
         ids += [*encoded, tokenizer.eos_id] if lines else encoded
+    if len(ids) == 1:
+        raise DataError(f"{file}: the tokenizer makes no token of this text; leave it out")
     return TokenizedText(
         name=str(file),
         tokens=torch.tensor(ids),
