@@ -194,8 +194,9 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
 
 def test_numbers_of_numpy() -> None:
     plain = generate(model(), prompt(), 3, temperature=0.5, top_k=4, seed=1, eos_id=2)
-    numbers: dict[str, Any] = {"top_k": np.int64(4), "seed": np.int64(1), "eos_id": np.int64(2)}
-    assert torch.equal(generate(model(), prompt(), 3, temperature=np.float32(0.5), **numbers), plain)
+    whole: dict[str, Any] = {"top_k": np.int64(4), "seed": np.int64(1), "eos_id": np.int64(2)}
+    settings = {"temperature": np.float32(0.5), **whole}
+    assert torch.equal(generate(model(), prompt(), 3, **settings), plain)
 
 
 @pytest.mark.parametrize("settings", [{"temperature": 2e-38}, {"top_p": 1e-300}], ids=str)

@@ -230,6 +230,8 @@ def _reason(error: BaseException, folder: Path | None) -> str:
 
 def _line_in(folder: Path | None, error: BaseException) -> str:
     """The line of a task's own code that raised an error, in brackets; empty if there is none."""
-    frames = [] if folder is None else reversed(extract_tb(error.__traceback__))
+    if folder is None:
+        return ""
+    frames = reversed(extract_tb(error.__traceback__))
     inside = (frame for frame in frames if Path(frame.filename).is_relative_to(folder.resolve()))
     return next((f" ({frame.filename}:{frame.lineno})" for frame in inside), "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from numbers import Integral
+from operator import index
 
 import torch
 from torch import Tensor, nn
@@ -127,7 +127,7 @@ def steps(
     vocab_size = model.config.vocab_size
     check_token_ids(prompt, vocab_size)
     sampling.require_effect(vocab_size)
-    ends = () if eos_id is None else (eos_id,) if isinstance(eos_id, Integral) else tuple(eos_id)
+    ends = () if eos_id is None else tuple(eos_id) if isinstance(eos_id, Collection) else (index(eos_id),)
     for name, ids in (("eos_id", ends), ("start_id", () if start_id is None else (start_id,))):
         if ids:
             check_token_ids(torch.tensor(ids), vocab_size, name)

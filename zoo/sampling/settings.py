@@ -13,8 +13,8 @@ from zoo.utils.errors import ZooError
 LEAST = torch.finfo(torch.float32).tiny
 """The smallest divisor of logits: a float32 below is less exact, or 0."""
 
-OPTIONAL = {"top_k": Integral, "top_p": Real, "repetition_penalty": Real, "seed": Integral}
-"""The kinds of numbers of the settings that may be None."""
+OPTIONAL = {"top_k": True, "top_p": False, "repetition_penalty": False, "seed": True}
+"""The settings that may be None, and whether each of them is a whole number."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Sampling:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        _require_number("temperature", self.temperature, Real)
-        for name, kind in OPTIONAL.items():
+        _require_number("temperature", self.temperature)
+        for name, whole in OPTIONAL.items():
             if getattr(self, name) is not None:
-                _require_number(name, getattr(self, name), kind)
+                _require_number(name, getattr(self, name), whole)
         penalty, greedy = self.repetition_penalty, self.temperature == 0
         rules = [
             (
@@ -100,17 +100,17 @@ def require_new_tokens(max_new_tokens: int) -> None:
     Raises:
         ZooError: The number is below 1, or no whole number.
     """
-    _require_number("max_new_tokens", max_new_tokens, Integral)
+    _require_number("max_new_tokens", max_new_tokens, whole=True)
     if max_new_tokens < 1:
         raise ZooError(f"generate: max_new_tokens is {max_new_tokens}; expected at least 1")
 
 
-def _require_number(name: str, value: object, kind: type[Real]) -> None:
-    """Refuse a setting that is no number of a kind, which may be one of numpy.
+def _require_number(name: str, value: object, whole: bool = False) -> None:
+    """Refuse a setting that is no number, which may be one of numpy.
 
     Raises:
         ZooError: It has another type.
     """
-    if isinstance(value, bool) or not isinstance(value, kind):
-        expected = "a whole number" if kind is Integral else "a number"
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+        expected = "a whole number" if whole else "a number"
         raise ZooError(f"generate: {name} is {value!r}; expected {expected}")
