@@ -17,7 +17,7 @@ from synthetic_runs import EVERY, STEPS, TOKENS, curve, write_run, write_sweep
 from tiny_runs import of_kind, tiny
 
 from zoo.ablate.curve import Curve
-from zoo.ablate.manifest import FILE
+from zoo.ablate.manifest import FILE, Tuning, read_manifest, write_manifest
 from zoo.ablate.results import read_results
 from zoo.report.chapter import _slug, _unique
 from zoo.report.loss_plots import loss_plots
@@ -373,6 +373,21 @@ def test_many_tried_values_have_no_tick_each(tmp_path: Path) -> None:
         (plot,) = sensitivity_plots(read_results([write_sweep(tmp_path / folder, FINALS, tune=tune)]))
         (view,) = plot.views
         assert list(view.ticks) == ticks
+
+
+def test_switches_are_no_numbers(tmp_path: Path) -> None:
+    """A tuned `true` and `false` have no place on an axis of numbers."""
+    folder = write_sweep(tmp_path / "sweep", FINALS, tune=RATES)
+    manifest = read_manifest(folder)
+    runs = [
+        run.model_copy(
+            update={"tuned": run.tuned and {"optimizer.cautious": run.tuned["optimizer.lr"] > 1e-3}}
+        )
+        for run in manifest.runs
+    ]
+    tune = Tuning(keys=("optimizer.cautious",), rule="lowest final loss")
+    write_manifest(folder, manifest.model_copy(update={"runs": tuple(runs), "tune": tune}))
+    assert not list(sensitivity_plots(read_results([folder])))
 
 
 def test_a_line_over_variables_that_begin_later() -> None:

@@ -42,9 +42,10 @@ def _series(results: Results, variant: str, key: str) -> Series | None:
     for run in results.runs(variant, "tune"):
         value, metrics = run.tuned.get(key), results.metrics.get(run.id)
         final = metrics.final(measure) if metrics and run.status == "finished" else None
-        if isinstance(value, int | float) and final is not None:
-            others = repr(sorted((k, v) for k, v in run.tuned.items() if k != key))
-            finals[value][others].append(final)
+        if isinstance(value, bool) or not isinstance(value, int | float) or final is None:
+            continue
+        others = repr(sorted((k, v) for k, v in run.tuned.items() if k != key))
+        finals[value][others].append(final)
     if not finals:
         return None
     best = {
