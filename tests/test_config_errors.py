@@ -184,6 +184,7 @@ def test_bad_overrides(override: str, message: str) -> None:
 SOURCES: list[tuple[Any, str]] = [
     ("ngpt-tinny", r"no config called 'ngpt-tinny'; did you mean 'ngpt-tiny'\?"),
     ("xyz", r"no config called 'xyz'; known: bert-base, "),
+    ("name=again", r"^no config called 'name=again'; expected its name or file, then values KEY=VALUE$"),
     ("no/such/file.yaml", r"no/such/file.yaml: no such file"),
     (
         {"optimizer": {"type": "adamw", "lr": math.nan}},
@@ -197,6 +198,18 @@ SOURCES: list[tuple[Any, str]] = [
 def test_bad_sources(source: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config(source)
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".yml"])
+def test_the_name_of_a_file_without_its_suffix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(f"q{suffix}").write_text("extends: gpt-tiny", encoding="utf-8")
+    Path("f.yaml").write_text("extends: q", encoding="utf-8")
+    for source in ("q", "f.yaml"):
+        with pytest.raises(ConfigError, match=rf"no config called 'q'; did you mean 'q{suffix}'\?$"):
+            load_config(source)
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:

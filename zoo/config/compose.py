@@ -74,7 +74,13 @@ def find_config(source: str | Path, folder: Path = Path(), *, architectures: Col
         raise ConfigError(f"{path}: no such file{did_you_mean(str(path), near)}")
     if text not in shipped():
         kind = "config or architecture" if architectures else "config"
-        raise ConfigError(f"no {kind} called '{text}'{did_you_mean(text, [*shipped(), *architectures])}")
+        if "=" in text:
+            raise ConfigError(f"no {kind} called '{text}'; expected its name or file, then values KEY=VALUE")
+        beside = [text + suffix for suffix in SUFFIXES if Path(f"{path}{suffix}").is_file()]
+        near = (
+            f"; did you mean '{beside[0]}'?" if beside else did_you_mean(text, [*shipped(), *architectures])
+        )
+        raise ConfigError(f"no {kind} called '{text}'{near}")
     return shipped()[text]
 
 
