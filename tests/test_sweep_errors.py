@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from zoo.ablate.sweep import load_sweep
+from zoo.run.config import load_config
 from zoo.utils.errors import ConfigError
 
 BASE = "base: gpt-tiny\n"
@@ -333,6 +334,23 @@ OVERRIDES = [
     ),
     ("seeds=[1]", r"override 'seeds=\[1\]': seeds: is a key of the sweep file; expected a key of `base`"),
 ]
+
+
+def test_the_file_of_a_run_and_that_of_a_sweep_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run, sweep = Path("run.yaml"), Path("sweep.yaml")
+    run.write_text("extends: gpt-tiny", encoding="utf-8")
+    sweep.write_text("base: run.yaml\n" + INIT, encoding="utf-8")
+    with pytest.raises(
+        ConfigError, match=r"^run.yaml: the configuration of a run; expected a sweep file[^\n]*$"
+    ):
+        load_sweep(run)
+    with pytest.raises(
+        ConfigError, match=r"^sweep.yaml: a sweep file, [^\n]*expected `zoo sweep sweep.yaml`$"
+    ):
+        load_config(sweep)
 
 
 @pytest.mark.parametrize(("override", "message"), OVERRIDES, ids=str)

@@ -149,6 +149,10 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
     """
     problems: list[str] = []
     content = merge(name_of_file(file), read_config(file, problems))
+    if "model" in content.value and "base" not in content.value:
+        raise ConfigError(
+            f"{file}: the configuration of a run; expected a sweep file, with this one as `base`"
+        )
     config = validate_sweep(content, problems)
     if config is None or problems:
         raise ConfigError("\n".join(problems))

@@ -252,6 +252,10 @@ def load_config(source: str | Path | JsonObject, overrides: Sequence[str] = ()) 
     else:
         file = find_config(source)
         given = read_named(file, problems)
+        if "base" in given.value and "model" not in given.value:
+            raise ConfigError(
+                f"{source}: a sweep file, as it has the key `base`; expected `zoo sweep {source}`"
+            )
         if (run := RunFolder(file.parent)).config == file and run.metrics.is_file():
             given = _completed(given)
     changes = parse_overrides(overrides, problems)
