@@ -335,7 +335,8 @@ def test_what_is_no_comparison(sweep: Path, runs: list[Path], tmp_path: Path) ->
     (broken / FILE).write_text("{}")
     bad: list[tuple[list[Path], dict[str, Any], str]] = [
         ([], {}, "report: no runs"),
-        ([tmp_path / "no"], {}, "no such file; expected a run folder made by `zoo train`"),
+        ([tmp_path / "no"], {}, "no: expected the folder of a sweep, or a run folder made by `zoo train`"),
+        ([sweep.parent], {}, f"{sweep.parent}: expected the folder of a sweep, or a run folder"),
         ([tmp_path], {}, "metrics.jsonl:2: expected"),
         ([sweep, runs[0]], {}, "is a sweep; expected it alone"),
         ([runs[0], twin], {}, "seed 0 included; expected each run once"),

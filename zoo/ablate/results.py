@@ -110,6 +110,11 @@ def read_results(paths: Sequence[Path], baseline: str | None = None, metric: str
     if not paths:
         raise ZooError("report: no runs; expected the folder of a sweep, or one or more run folders")
     sweeps = [path for path in paths if is_sweep(path)]
+    for path in paths:
+        if path not in sweeps and not RunFolder(path).metrics.is_file():
+            raise ZooError(
+                f"report: {path}: expected the folder of a sweep, or a run folder made by `zoo train`"
+            )
     if sweeps and len(paths) > 1:
         raise ZooError(
             f"report: {sweeps[0]} is a sweep; expected it alone, with other sweeps, or run folders only"
