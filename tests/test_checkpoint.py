@@ -207,7 +207,11 @@ DAMAGED = [
     (newer, "version 2 of the format; expected 1"),
     (broken_recipe, "the recipe in its header does not describe a model"),
     (unknown_model, "no model called 'gtp'; did you mean 'gpt'?"),
-    (Path.unlink, "no such file or folder; expected a run, a checkpoint or a .safetensors file"),
+    (
+        Path.unlink,
+        "no such file or folder; expected a run, a checkpoint, a .safetensors file or a Hugging Face folder "
+        "(nothing is downloaded)",
+    ),
 ]
 
 

@@ -168,7 +168,8 @@ def find_checkpoint(path: Path, which: Which = "last") -> Path:
     """
     if not path.exists():
         raise CheckpointError(
-            f"{path}: no such file or folder; expected a run, a checkpoint or a {SUFFIX} file"
+            f"{path}: no such file or folder; expected a run, a checkpoint, a {SUFFIX} file or a Hugging "
+            "Face folder (nothing is downloaded)"
         ).because_missing(path)
     run = RunFolder(path)
     if not run.exists:
