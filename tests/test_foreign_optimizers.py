@@ -95,6 +95,7 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(tmp_path: Path, optimizer: di
 BAD: list[tuple[Any, str, str]] = [
     ("my_opt.py:NoOptimizer", "\nclass NoOptimizer: pass", r"NoOptimizer \(\S+my_opt\.py:2\): it is no subclass of torch"),
     ("my_opt.py:Lio", LION, r"no class called 'Lio'; did you mean 'Lion'\?"),
+    ("my_opt.py", LION, r"'my_opt\.py': expected the path of a class, my_file\.py:Name or package\.module\.Name"),
     ("my_op.py:Lion", LION, r"my_op\.py: No such file or directory; did you mean '\S+my_opt\.py'"),
     ("my_opt.py:Lion", "import nowhere_to_be_found", r"my_opt\.py:1: the plugin cannot be imported: ModuleNot"),
     ("torch.optm.NAdam", LION, r"'torch\.optm': there is no such file, nor a module of that name"),

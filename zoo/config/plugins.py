@@ -268,7 +268,7 @@ def line_in_plugin(error: BaseException) -> str | None:
 def _split(path: str) -> tuple[str, str]:
     """The module and the name of a class."""
     match = CLASS_PATH.fullmatch(path)
-    if match is None:
+    if match is None or path.endswith(".py"):  # the name of a file alone, which could be a module's `py`
         raise PluginError(f"'{path}': expected the path of a class, my_file.py:Name or package.module.Name")
     return match["module"] or match["package"], match["cls"] or match["name"]
 
