@@ -544,6 +544,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "says nothing of the optimizer 'adam'",
     ),
     ({"reparam": "weight_norm"}, "says nothing of reparam 'weight_norm'"),
+    (
+        {"optimizer": {"type": "adamw", "lr": 0.01, "weight_decay": 0.0}, "constraint": "hyperball"},
+        r"mup says nothing of matrices whose norm is kept \(constraint\)",
+    ),
 ]
 
 

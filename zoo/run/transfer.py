@@ -153,11 +153,11 @@ def rates_of(
     if not transfer.of_sizes:
         alike = sizes_of(model, transfer, steps)
         return lambda p: transfer.at(p.spec, False, alike)
-    _check(model.recipe, model, transfer)
     if not transfer.on_sphere and any(p.spec.keeps_norm for p in declared(model)):
         raise ConfigError(
             f"transfer: {type_of(transfer)} says nothing of matrices whose norm is kept (constraint)"
         )
+    _check(model.recipe, model, transfer)
     sizes, n_layers = sizes_of(model, transfer, steps), len(model.layers)
     common = model.recipe.reparam.common_std
     for p in declared(model) if not common else ():
