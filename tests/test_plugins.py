@@ -533,6 +533,8 @@ BAD: list[tuple[str | None, dict[str, Any], str]] = [
     (HEADER + NO_TYPE, {}, r"mine\.py:8: .*: optimizer Nameless has no name; expected a field `type: Literal"),
     (HEADER + BARE, {}, r"mine\.py:10: .*: model Bare: no `default_init` and no `objectives`; expected the class attributes"),
     (NO_FACTOR, {}, r"mine\.py:8: .*: schedule Halved: no `after_warmup`; expected the methods that the base class leaves to it"),
+    (SCHEDULE.replace("peak, length)", "length)"), {}, r"mine\.py:8: .*: schedule Halved: after_warmup\(self, step, length\).*: expected the arguments \(self, step, peak, length\)"),
+    (HEADER + INIT.replace("self, spec", "spec"), {}, r"mine\.py:10: .*: init Mine: matrix_std\(spec\): expected the arguments \(self, spec\)"),
     (SCHEDULE.replace("return ", ""), {}, r"error: Halved \(\S+mine\.py:8\): after_warmup returned None; expected a finite number of at least 0"),
     (SCHEDULE.replace("self.share", "-1"), {}, r"after_warmup returned -1; expected a finite number of at least 0"),
     (HEADER + INIT.replace("RESULT", "-1.0"), {"init": "mine", "schedule": None}, r"Mine \(\S+mine\.py:10\): matrix_std returned -1\.0; expected a finite number of at least 0"),

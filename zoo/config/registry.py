@@ -131,7 +131,7 @@ class Kind:
 
         Raises:
             ConfigError: The class has no name, or one that is taken, or lacks a class attribute or a method
-                that its base class declares and leaves to it.
+                that its base class declares and leaves to it, or has such a method with other arguments.
         """
         field = cls.__pydantic_fields__.get("type")
         name = None if field is None else field.default
@@ -155,6 +155,8 @@ class Kind:
                 f"{self.name} {cls.__name__}: no {' and no '.join(abstract)}; expected the methods that the "
                 "base class leaves to it"
             )
+        if not at_home and (problem := _wrong_arguments(cls)):
+            raise ConfigError(f"{self.name} {cls.__name__}: {problem}")
         self._choices[name] = cls
         self._unions.clear()
         return cls
@@ -215,6 +217,22 @@ class Kind:
             union = core_schema.tagged_union_schema(choices, discriminator="type")
             self._unions[base] = SchemaValidator(union)
         return self._unions[base]
+
+
+def _wrong_arguments(cls: type[Config]) -> str | None:
+    """What is wrong with a method that a base class leaves to `cls`, and that takes other arguments there."""
+    for base in cls.__mro__[1:]:
+        for name in sorted(getattr(base, "__abstractmethods__", ())):
+            declared, own = getattr(base, name), getattr(cls, name)
+            if not callable(declared) or not callable(own):
+                continue  # a property
+            expected = inspect.signature(declared)
+            try:
+                inspect.signature(own).bind(*expected.parameters)
+            except TypeError:
+                arguments = ", ".join(expected.parameters)
+                return f"{name}{inspect.signature(own)}: expected the arguments ({arguments})"
+    return None
 
 
 def _deferred(cls: type[Config]) -> CoreSchema:
