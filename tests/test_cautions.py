@@ -75,7 +75,7 @@ def test_what_failed_in_the_tuning_is_said(tmp_path: Path) -> None:
         "new, third: not tuned and not compared: failed, so that their results are not known (2 runs, the "
         f"first of them new, optimizer.lr 0.01, seed 0): {GONE}"
     ]
-    assert not [caution for caution in caveats(judgement) if "no such run yet" in caution]
+    assert not [caution for caution in caveats(judgement) if "no run of the comparison yet" in caution]
 
 
 def test_a_ladder_leaves_out_what_crashed_and_keeps_what_diverged(tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ def test_a_sweep_that_is_not_finished(tmp_path: Path) -> None:
     manifest = judgement.results.manifest
     tuning = manifest.model_copy(update={"variants": (*manifest.variants, Variant(name="x", settings={}))})
     (caveat, *_) = caveats(judge(replace(judgement.results, manifest=tuning)))
-    assert "are not finished, and 1 of 3 variants have no such run yet. If verdicts" in caveat
+    assert "are not finished, and 1 of 3 variants have no run of the comparison yet. If verdicts" in caveat
 
 
 def test_a_sweep_of_which_a_variant_is_only_tuned(tmp_path: Path) -> None:
@@ -221,7 +221,12 @@ def test_a_sweep_of_which_a_variant_is_only_tuned(tmp_path: Path) -> None:
     manifest = results.manifest
     tuning = manifest.model_copy(update={"variants": (*manifest.variants, Variant(name="x", settings={}))})
     (caveat, *_) = caveats(judge(replace(results, manifest=tuning)))
-    assert caveat.startswith("1 of 3 variants have no such run yet. If verdicts")
+    assert caveat.startswith("1 of 3 variants have no run of the comparison yet. If verdicts")
+    ended = Variant(name="x", settings={}, tuned_on_border=("optimizer.lr",))
+    left_out = manifest.model_copy(update={"variants": (*manifest.variants, ended)})
+    (caveat, *others) = caveats(judge(replace(results, manifest=left_out)))
+    assert caveat == "x: the best optimizer.lr is at the border of all that was tried: no verdict"
+    assert not [other for other in others if "yet" in other]
 
 
 def test_tuning_on_unequal_terms(tmp_path: Path) -> None:

@@ -88,12 +88,14 @@ def _unfinished(judgement: Judgement) -> Iterator[str]:
     results = judgement.results
     final = [run for run in results.manifest.runs if "final" in run.phases]
     unfinished = [run for run in final if run.status not in ("finished", "failed")]
-    not_planned = set(results.variants) - {run.variant for run in final} - set(_without_tuning(results))
+    at_border = {v.name for v in results.manifest.variants if v.tuned is None and v.tuned_on_border}
+    never = at_border.union(_without_tuning(results))  # other cautions name them
+    not_planned = set(results.variants) - {run.variant for run in final} - never
     facts = []
     if unfinished:
         facts.append(f"{len(unfinished)} of {len(final)} runs of the comparison are not finished")
     if not_planned:
-        facts.append(f"{len(not_planned)} of {len(results.variants)} variants have no such run yet")
+        facts.append(f"{len(not_planned)} of {len(results.variants)} variants have no run of the comparison yet")
     if facts and results.manifest.max_seeds is not None:  # looks are accounted for
         yield ", and ".join(facts)
     elif facts:
