@@ -239,6 +239,17 @@ def test_a_metric_that_cannot_be_computed(run: Path, folder: Path, tmp_path: Pat
     assert not out.exists()
 
 
+def test_an_error_of_the_model_is_none_of_the_task(
+    run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("zoo.evaluation.harness.log_likelihoods", fails)
+    with pytest.raises(RuntimeError, match=r"^a bug$"):
+        tasks(run, ["quiz"], task_path=folder, device="cpu", out=tmp_path / "out.json")
+
+
 def test_a_metric_without_a_score_is_told(
     run: Path, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -183,7 +183,7 @@ def tasks(
             model.apply_chat_template(
                 [{"role": "user", "content": "a"}]
             )  # raises the error of an unusable template
-        with explained_scores(list(loaded["tasks"]), task_path):
+        with explained_scores(list(loaded["tasks"]), task_path, model):
             results = evaluate(
                 model,
                 loaded,

@@ -22,8 +22,6 @@ from zoo.utils.errors import DataError, ZooError, did_you_mean
 
 HarnessTask: TypeAlias = Any
 """A task or group of lm-evaluation-harness. Any: the package has no types, and need not be installed."""
-MODEL = "zoo.evaluation.harness"
-"""The module through which the harness calls a model."""
 LoadedTasks = dict[str, dict[str, HarnessTask]]
 """The harness's `tasks` and `groups`, each a dict by name."""
 
@@ -187,17 +185,19 @@ def explained(name: str, folder: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def explained_scores(names: Sequence[str], folder: Path | None) -> Iterator[None]:
+def explained_scores(names: Sequence[str], folder: Path | None, model: object) -> Iterator[None]:
     """Turn an error that metrics or code of a task raise in an evaluation into one sentence, but none of zoo.
 
     Args:
         names: the names of the tasks.
         folder: the folder of their files; None: there is none.
+        model: the model that is evaluated, whose own errors are left as they are.
     """
     try:
         yield
     except Exception as error:
-        in_model = any(f.f_globals.get("__name__") == MODEL for f, _ in walk_tb(error.__traceback__))
+        frames = walk_tb(error.__traceback__)
+        in_model = any(frame.f_globals.get("__name__") == type(model).__module__ for frame, _ in frames)
         if in_model or isinstance(error, ZooError):
             raise
         several = f"tasks {', '.join(names)}" if len(names) > 1 else f"task '{names[0]}'"
