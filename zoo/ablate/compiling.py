@@ -91,16 +91,7 @@ def choose_compiled(
         planned += [(side.config, tokens / side.per_step) for side in size.sides]
     if not ladder:
         planned = [(v.configs[0], float(of_variant(v, tune, seeds)[1])) for v in variants]
-    costs: dict[str, float] = {}
-    shapes: dict[str, Shape] = {}
-    for config, steps in planned:
-        key = shape_of(config)
-        if key not in shapes:
-            model = declared_once(config)
-            count = sum(p.numel() for p in model.parameters())
-            shapes[key] = Shape(count, 0.0, bool(model.compiled_parts))
-            costs[key] = step_cost(config).flops
-        shapes[key] = replace(shapes[key], seconds=shapes[key].seconds + steps * costs[key] / EAGER)
+    shapes = _shapes(planned)
 
     def chosen(config: RunConfig, shape: str) -> RunConfig:
         if not shapes[shape].pays:
@@ -109,9 +100,7 @@ def choose_compiled(
         return config.model_copy(update={"train": train})
 
     def variant(given: SweepVariant) -> SweepVariant:
-        first = shape_of(
-            given.configs[0]
-        )  # starts that follow from the rate (`auto`) do not change the choice
+        first = shape_of(given.configs[0])  # starts that follow from the rate (`auto`) change nothing
         return replace(given, configs=tuple(chosen(config, first) for config in given.configs))
 
     def side(given: Side) -> Side:
@@ -122,3 +111,18 @@ def choose_compiled(
         for size in ladder
     )
     return tuple(map(variant, variants)), sizes, tuple(shapes.values())
+
+
+def _shapes(planned: Iterable[tuple[RunConfig, float]]) -> dict[str, Shape]:
+    """The shapes of planned runs, each given with its number of steps, by their digests."""
+    costs: dict[str, float] = {}
+    shapes: dict[str, Shape] = {}
+    for config, steps in planned:
+        key = shape_of(config)
+        if key not in shapes:
+            model = declared_once(config)
+            count = sum(p.numel() for p in model.parameters())
+            shapes[key] = Shape(count, 0.0, bool(model.compiled_parts))
+            costs[key] = step_cost(config).flops
+        shapes[key] = replace(shapes[key], seconds=shapes[key].seconds + steps * costs[key] / EAGER)
+    return shapes
