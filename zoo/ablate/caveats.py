@@ -95,7 +95,8 @@ def _unfinished(judgement: Judgement) -> Iterator[str]:
     if unfinished:
         facts.append(f"{len(unfinished)} of {len(final)} runs of the comparison are not finished")
     if not_planned:
-        facts.append(f"{len(not_planned)} of {len(results.variants)} variants have no run of the comparison yet")
+        count = f"{len(not_planned)} of {len(results.variants)}"
+        facts.append(f"{count} variants have no run of the comparison yet")
     if facts and results.manifest.max_seeds is not None:  # looks are accounted for
         yield ", and ".join(facts)
     elif facts:
