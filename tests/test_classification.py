@@ -247,6 +247,12 @@ def test_ways_to_ask_wrongly(zoo: Any, folder: Path, arguments: tuple[str, ...],
     assert message in err
 
 
+def test_a_classifier_writes_no_text(zoo: Any, folder: Path) -> None:
+    status, _, err = zoo("generate", str(folder / "runs/reviews"), "--prompt", "a")
+    assert status == 2
+    assert "a model that is trained on data of type 'classification' writes no text" in " ".join(err.split())
+
+
 def test_a_run_that_classifies_nothing(zoo: Any, tmp_path: Path) -> None:
     status, _, err = zoo("classify", str(tmp_path / "missing"), "--text", "a")
     assert status == 2

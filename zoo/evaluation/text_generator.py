@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from zoo.checkpoint.model import load_model
+from zoo.config.registry import type_of
 from zoo.data.dataset import DataConfig
 from zoo.data.instructions.dataset import TemplatePrompting
 from zoo.data.instructions.files import Message
@@ -242,7 +243,8 @@ def _prompting(path: Path, model: Model, data: DataConfig | None) -> Prompting:
     """The form of prompts by which the model was trained; imported models have that of their library."""
     if data is not None:
         if data.prompting is None:
-            raise DataError(f"{path}: was not trained to write text, so it cannot be given any")
+            kind = type_of(data)
+            raise DataError(f"{path}: a model that is trained on data of type '{kind}' writes no text")
         return data.prompting
     if not isinstance(model, LanguageModel) or model.writes is None:
         raise DataError(f"{path}: a model of type '{model.recipe.model.type}' writes no text")

@@ -63,7 +63,7 @@ class HubFolder:
                 missing or unsafe, or there are fewer tensors than layers.
         """
         if not (path / CONFIG).is_file():
-            problem = f"no {CONFIG} in it" if path.is_dir() else "no such folder"
+            problem = f"no {CONFIG} in it" if path.is_dir() else "no such folder (nothing is downloaded)"
             raise CheckpointError(f"{path}: {problem}; expected a folder as on the Hugging Face hub")
         config, place = read_json(path / CONFIG), str(path / CONFIG)
         part = text_part(config)
