@@ -151,6 +151,10 @@ FILES = [
         "budgets: {steps: [8, 16]}}",
         r"s.yaml:3: scale.sizes.name: has no effect",
     ),
+    (
+        BASE + INIT + "scale: {sizes: {params: [1M], shape: width}, budgets: {steps: [8]}, seeds: [0, 1]}",
+        r"s.yaml:3: scale.seeds: value \[0, 1\]: expected how many seeds each size has, from 1 to 1,000",
+    ),
     ("out: ''\n" + BASE + INIT, r"s.yaml:1: out: value '': empty; expected the path"),
     (
         "base: {extends: gpt-tiny, schedule: {warmup: 21}}\n" + INIT,

@@ -155,7 +155,7 @@ class Scale(Config):
     def _enough(cls, value: int | tuple[int, ...]) -> int | tuple[int, ...]:
         each = value if isinstance(value, tuple) else (value,)
         if min(each, default=0) < 1 or max(each) > COPY_SEED:
-            raise ValueError(f"expected at least one seed per size, and at most {COPY_SEED:,}")
+            raise ValueError(f"expected how many seeds each size has, from 1 to {COPY_SEED:,}")
         return value
 
     @model_validator(mode="after")
