@@ -77,10 +77,10 @@ def find_config(source: str | Path, folder: Path = Path(), *, architectures: Col
         if "=" in text:
             raise ConfigError(f"no {kind} called '{text}'; expected its name or file, then values KEY=VALUE")
         beside = [text + suffix for suffix in SUFFIXES if Path(f"{path}{suffix}").is_file()]
-        near = (
+        meant = (
             f"; did you mean '{beside[0]}'?" if beside else did_you_mean(text, [*shipped(), *architectures])
         )
-        raise ConfigError(f"no {kind} called '{text}'{near}")
+        raise ConfigError(f"no {kind} called '{text}'{meant}")
     return shipped()[text]
 
 
