@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import shutil
 from collections.abc import Sequence
@@ -13,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import safe_open
+from safetensors.torch import save_file
 from synthetic_runs import EVERY, STEPS, TOKENS, curve, write_run, write_sweep
 from tiny_runs import of_kind, tiny
 
 from zoo.ablate.curve import Curve
 from zoo.ablate.manifest import FILE, Tuning, read_manifest, write_manifest
 from zoo.ablate.results import read_results
+from zoo.checkpoint.integrity import CHECKSUMS
+from zoo.checkpoint.model import load_model
 from zoo.report.chapter import _slug, _unique
 from zoo.report.loss_plots import loss_plots
 from zoo.report.plot import Plot, Series, View
@@ -30,7 +35,9 @@ from zoo.report.variable_plots import Curves, _summary
 from zoo.train.run import train
 from zoo.utils.errors import ZooError
 from zoo.utils.measures import CROSS_ENTROPY
+from zoo.utils.permissions import Permissions
 from zoo.utils.plotting import COLOURS
+from zoo.utils.run_folder import RunFolder
 
 FINALS = {"adamw": [3.0, 3.01, 2.99], "amos": [2.9, 2.92, 2.89], "muon": [3.0, 2.99, 3.03]}
 RATES = {
@@ -207,6 +214,25 @@ def test_real_runs(runs: list[Path], tmp_path: Path) -> None:
     (size,) = of_kind(runs[1], "size")
     for shown in ("first", "second", f"{losses[-1]:.4f}", f"{min(losses):.4f}", f"{size['parameters']:,}"):
         assert shown in page.words
+
+
+def test_weights_that_are_not_finite(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are allowed explicitly, but no plot of a model can be made of them."""
+    shutil.copytree(runs[1], tmp_path / "run", symlinks=True)
+    checkpoint = RunFolder(tmp_path / "run").checkpoint()
+    assert checkpoint is not None
+    model = load_model(checkpoint.path)
+    model.get_parameter("blocks.1.mlp.down.weight").data[0, 0] = math.nan
+    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    with safe_open(checkpoint.path / "model.safetensors", "pt") as opened:
+        header = {key: value for key, value in opened.metadata().items() if key != CHECKSUMS}
+    save_file(tensors, checkpoint.path / "model.safetensors", header)
+    monkeypatch.setattr(Permissions, "non_finite", True)
+    with pytest.raises(ZooError, match=r"blocks\.1\.mlp\.down\.weight has entries that are not finite"):
+        report([tmp_path / "run"], tmp_path / "page")
+    assert not (tmp_path / "page").exists()
 
 
 def test_a_real_run_as_data(runs: list[Path]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from zoo.diagnose.summary import finite_or_none, summarise
 from zoo.diagnose.vectors import ScaleVector, scale_vectors
 from zoo.init import Entry, Registry
 from zoo.models import Model
+from zoo.utils.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,21 @@ class Findings:
                 for e in self.entropies
             ],
         }
+
+
+def require_finite(model: Model, path: Path) -> None:
+    """Refuse a model that cannot be measured, which was read with ``--allow-non-finite``.
+
+    Args:
+        model: the model.
+        path: where it was read, for the message.
+
+    Raises:
+        DataError: A parameter has entries that are not finite.
+    """
+    for name, parameter in model.named_parameters():
+        if not parameter.isfinite().all():
+            raise DataError(f"{path}: {name} has entries that are not finite, which have no spectrum")
 
 
 def measure_model(

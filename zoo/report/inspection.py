@@ -9,14 +9,13 @@ import torch
 
 from zoo.checkpoint.model import load_model
 from zoo.diagnose.examples import text_examples, validation_examples
-from zoo.diagnose.findings import measure_model
+from zoo.diagnose.findings import measure_model, require_finite
 from zoo.report.model_figures import model_images
 from zoo.report.page import draw_images, html_page, write_files
 from zoo.report.section import Section
 from zoo.report.training_figures import training_images
 from zoo.run.trained import entries_of
 from zoo.utils.atomic import require_folder
-from zoo.utils.errors import DataError
 from zoo.utils.run_folder import RunFolder
 
 
@@ -46,11 +45,7 @@ def inspect(
         out = (run if run.exists else RunFolder(Path())).inspection
     require_folder(out)
     model = load_model(path, device=device).eval()
-    for name, parameter in model.named_parameters():
-        if not parameter.isfinite().all():  # read with --allow-non-finite
-            raise DataError(
-                f"inspect: {path}: {name} has entries that are not finite, which have no spectrum"
-            )
+    require_finite(model, path)
     if text is None:
         inputs, mask, examples = validation_examples(model, path)
     else:
