@@ -365,7 +365,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "too short": ({"scale": {"budgets": {"tokens": [10000, 20000]}}}, "no more than the warm-up"),
     "seeds per size": ({"scale": {"seeds": [2, 2]}}, "seeds: 2 entries for 4 sizes"),
-    "no seed": ({"scale": {"seeds": 0}}, "seeds: value 0: expected how many seeds each size has, from 1 to 1,000"),
+    "no seed": (
+        {"scale": {"seeds": 0}},
+        "seeds: value 0: expected how many seeds each size has, from 1 to 1,000",
+    ),
     "margin": ({"scale": {"margin": 1.0}}, "margin"),
     "planted": ({"scale": {"planted": 0.9}}, "planted"),
     "unequal factors": ({"tune": {"grid": {"optimizer.lr": [1e-3, 2e-3, 5e-3]}}}, "rise by equal factors"),
