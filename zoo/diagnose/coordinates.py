@@ -2,9 +2,8 @@
 
 If the outputs grow, a larger model diverges at the learning rate of a small one; if they shrink, it learns
 nothing at this rate (microsoft/mup, coord_check). The check measures the mean absolute value of every
-module's output on one batch, on which the model is trained for a few steps. It
-measures in evaluation mode: what dropout or a carried state changes from one forward pass to the next is no
-effect of the steps.
+module's output on one batch, on which the model is trained for a few steps. It measures in evaluation mode:
+what dropout or a carried state changes from one forward pass to the next is no effect of the steps.
 
 nGPT's outputs are normalised, so that their sizes are not informative. For such a model the check measures
 how far every output has moved since the first step, relative to its size at that step.
@@ -43,6 +42,7 @@ from torch import Tensor, nn
 
 from zoo.diagnose.coordinate_axes import WIDTH, Axis, block_names, names_at
 from zoo.init import freeze
+from zoo.nn.evaluation_mode import evaluation_mode
 from zoo.nn.linear import Embedding, Linear
 from zoo.nn.lstm import LSTMState
 from zoo.run.config import RunConfig
@@ -342,11 +342,10 @@ class _Trial:
     def measure(self) -> dict[_Call, float]:
         """The size or the movement of the output of every call of a module, in evaluation mode."""
         outputs: dict[_Call, Tensor] = {}
-        self.model.eval()
-        with torch.no_grad(), _watched(self.modules, outputs, self.inputs):
+        watched = _watched(self.modules, outputs, self.inputs)
+        with torch.no_grad(), evaluation_mode(self.model), watched:
             *inputs, _ = self.batch
             logits = self.model(*inputs)
-        self.model.train()
         self.heads = {call for call, output in outputs.items() if output is logits}
         last = [
             output
@@ -375,10 +374,8 @@ class _Trial:
     @torch.no_grad()
     def loss(self) -> float:
         """The loss on the batch, without dropout."""
-        self.model.eval()
-        loss = self.model.loss(*self.batch).total.item()
-        self.model.train()
-        return loss
+        with evaluation_mode(self.model):
+            return self.model.loss(*self.batch).total.item()
 
     def changes(self) -> Iterator[tuple[str, float]]:
         """The change of the weights of every linear map that does not start at 0, relative to their start."""

@@ -99,7 +99,7 @@ class Findings:
         }
 
 
-def require_finite(model: Model, path: Path) -> None:
+def require_measurable(model: Model, path: Path) -> None:
     """Refuse a model that cannot be measured, which was read with ``--allow-non-finite``.
 
     Args:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from zoo.nn.evaluation_mode import evaluation_mode
 from zoo.nn.linear import Matrix
 
 
@@ -23,15 +24,13 @@ def prepared(model: nn.Module, rows: int, *, compiled: bool = False) -> Iterator
         rows: number of texts that are read at once, token by token.
         compiled: whether the forward passes are compiled.
     """
-    training = model.training
     matrices = [module for module in model.modules() if isinstance(module, Matrix)]
-    try:
-        model.eval()
-        with torch.no_grad():
+    with evaluation_mode(model):
+        try:
+            with torch.no_grad():
+                for matrix in matrices:
+                    matrix.prepare(rows, compiled)
+            yield
+        finally:
             for matrix in matrices:
-                matrix.prepare(rows, compiled)
-        yield
-    finally:
-        for matrix in matrices:
-            matrix.prepared = None
-        model.train(training)
+                matrix.prepared = None

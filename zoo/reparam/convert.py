@@ -10,6 +10,7 @@ from torch import Tensor
 from zoo.init.initialise import draw, generator
 from zoo.init.schemes import Init
 from zoo.models import Model
+from zoo.nn.evaluation_mode import evaluation_mode
 from zoo.reparam.base import Reparam
 from zoo.reparam.gate import attach_gate, detach, is_plain
 from zoo.spec import ParamSpec, declared
@@ -156,11 +157,9 @@ def require_split(model: Model, method: Reparam) -> set[str]:
 def _logits(model: Model) -> Tensor:
     *inputs, _ = model.example()
     weight = next(model.parameters())
-    training = model.training
-    model.eval()
     placed = (t.to(weight.device, weight.dtype if t.is_floating_point() else t.dtype) for t in inputs)
-    logits: Tensor = model(*placed)
-    model.train(training)
+    with evaluation_mode(model):
+        logits: Tensor = model(*placed)
     return logits
 
 

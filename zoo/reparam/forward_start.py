@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.models import Model
+from zoo.nn.evaluation_mode import evaluation_mode
 from zoo.nn.linear import Matrix
 from zoo.reparam.weight_norm import RowNorm, norm
 from zoo.spec import Declared, Role, declared
@@ -56,18 +57,16 @@ def start_from_forward(
         )
     if not parameters:
         return
-    training = model.training
-    model.eval()
     starters = [_Starter(p, mask, total) for p in parameters]
     matrices = [p.module for p in parameters if isinstance(p.module, Matrix)]
-    try:
-        for matrix, starter in zip(matrices, starters, strict=True):
-            matrix.prepared = starter
-        model.predict(*inputs)
-    finally:
-        for matrix in matrices:
-            matrix.prepared = None
-        model.train(training)
+    with evaluation_mode(model):
+        try:
+            for matrix, starter in zip(matrices, starters, strict=True):
+                matrix.prepared = starter
+            model.predict(*inputs)
+        finally:
+            for matrix in matrices:
+                matrix.prepared = None
     reshard(model)
     if unused := [starter.p.name for starter in starters if not starter.starts]:
         raise ConfigError(f"reparam.start 'forward': {', '.join(unused)}: not used in the forward pass")

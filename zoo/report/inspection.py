@@ -9,7 +9,7 @@ import torch
 
 from zoo.checkpoint.model import load_model
 from zoo.diagnose.examples import text_examples, validation_examples
-from zoo.diagnose.findings import measure_model, require_finite
+from zoo.diagnose.findings import measure_model, require_measurable
 from zoo.report.model_figures import model_images
 from zoo.report.page import draw_images, html_page, write_files
 from zoo.report.section import Section
@@ -45,7 +45,7 @@ def inspect(
         out = (run if run.exists else RunFolder(Path())).inspection
     require_folder(out)
     model = load_model(path, device=device).eval()
-    require_finite(model, path)
+    require_measurable(model, path)
     if text is None:
         inputs, mask, examples = validation_examples(model, path)
     else:

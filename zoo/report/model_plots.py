@@ -13,7 +13,7 @@ from zoo.ablate.results import Results
 from zoo.checkpoint.model import load_model
 from zoo.diagnose.embeddings import EmbeddingTable
 from zoo.diagnose.examples import validation_examples
-from zoo.diagnose.findings import Findings, measure_model, require_finite
+from zoo.diagnose.findings import Findings, measure_model, require_measurable
 from zoo.report.plot import Plot, Series, View
 
 QUANTILES = 101
@@ -61,7 +61,7 @@ def model_plots(results: Results) -> Iterator[Plot]:
     for variant, run in results.first_runs().items():
         if checkpoint := run.folder.checkpoint():
             model = load_model(checkpoint.path).eval()
-            require_finite(model, checkpoint.path)
+            require_measurable(model, checkpoint.path)
             inputs, mask, _ = validation_examples(model, run.folder.path)
             findings[variant] = measure_model(model, inputs, mask=mask)
     for plot in MODEL_PLOTS:

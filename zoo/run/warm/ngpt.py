@@ -38,6 +38,7 @@ from zoo.init import NGPTInit
 from zoo.models import GPT, GPTConfig, Model, NGPTConfig
 from zoo.models.ngpt import NGPT
 from zoo.nn.attention_options import AttentionOptions
+from zoo.nn.evaluation_mode import evaluation_mode
 from zoo.nn.norm import RMSNorm, unit
 from zoo.nn.positions import positions
 from zoo.nn.qk import NormThenRotary
@@ -123,23 +124,21 @@ def to_ngpt(source: Model, batches: Sequence[Tensor], choices: Choices | None = 
         ZooError: The source cannot be converted, see `check_source`.
     """
     gpt = check_source(source)
-    training = gpt.training
-    gpt.eval()
     c = gpt.config
     fields = {name: getattr(c, name) for name in SHARED}
     config = NGPTConfig(**fields, d_mlp=c.mlp_size)
     draft = _empty(config)
     weights = _Weights(gpt, draft, choices or Choices())
     weights.embeddings()
-    streams = [gpt.embedding(batch) for batch in batches]
-    position_ids = [positions(0, batch.shape[1], batch.device) for batch in batches]
-    ropes = [gpt.ropes(each)[0] for each in position_ids]  # the same in each block
-    forward = _Forward(weights, streams, ropes)  # type: ignore[arg-type]  # a GPT rotates
-    with progress("converting blocks", len(gpt.blocks)) as advance:
-        for old, new in zip(gpt.blocks, draft.blocks, strict=True):
-            forward.convert(old, new)
-            advance(1)
-    gpt.train(training)
+    with evaluation_mode(gpt):
+        streams = [gpt.embedding(batch) for batch in batches]
+        position_ids = [positions(0, batch.shape[1], batch.device) for batch in batches]
+        ropes = [gpt.ropes(each)[0] for each in position_ids]  # the same in each block
+        forward = _Forward(weights, streams, ropes)  # type: ignore[arg-type]  # a GPT rotates
+        with progress("converting blocks", len(gpt.blocks)) as advance:
+            for old, new in zip(gpt.blocks, draft.blocks, strict=True):
+                forward.convert(old, new)
+                advance(1)
     return _centred(draft)
 
 

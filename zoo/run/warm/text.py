@@ -17,6 +17,7 @@ from zoo.data.files import read_text
 from zoo.data.objectives import Causal, Objective
 from zoo.data.text.dataset import TextData
 from zoo.models import LanguageModel, Model
+from zoo.nn.evaluation_mode import evaluation_mode
 from zoo.nn.loss import IGNORE_INDEX
 from zoo.run.trained import check_together, data_of, tokenizer_of
 from zoo.utils.errors import DataError, ZooError
@@ -45,15 +46,12 @@ class Text:
     @torch.no_grad()
     def loss(self, model: Model) -> float:
         """Mean cross entropy of `compared`, in nats per target."""
-        training = model.training
-        model.eval()
         weights = [int((batch[-1] != IGNORE_INDEX).sum()) for batch in self.compared]
         losses = []
-        with progress("measuring the loss", len(self.compared)) as advance:
+        with evaluation_mode(model), progress("measuring the loss", len(self.compared)) as advance:
             for batch in self.compared:
                 losses.append(model.loss(*batch).cross_entropy.item())
                 advance(1)
-        model.train(training)
         return sum(w * loss for w, loss in zip(weights, losses, strict=True)) / sum(weights)
 
 
