@@ -45,8 +45,8 @@ def test_masking_is_always_the_mask(tmp_path: Path) -> None:
     assert config.data is not None
     objective = config.data.model_dump()["objective"]
     tokens, random = np.arange(1000), np.random.default_rng(0)
-    assert (MaskedLM(**objective).corrupt(tokens, 1000, random) == 1000).all()
-    papers = MaskedLM().corrupt(tokens, 1000, random)
+    assert (MaskedLM(**objective).corrupt(tokens, 1000, 1000, random) == 1000).all()
+    papers = MaskedLM().corrupt(tokens, 1000, 1000, random)
     assert (papers == 1000).mean() == pytest.approx(0.8, abs=0.04)
     assert (papers == tokens).mean() == pytest.approx(0.1, abs=0.04)
     with pytest.raises(ValueError, match="add up to more than 1"):

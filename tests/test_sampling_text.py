@@ -128,9 +128,7 @@ def test_sentinels_between_the_spans_of_an_answer() -> None:
     tokenizer, objective = KINDS["published sentencepiece"], SpanCorruption()
     words = tokenizer.encode("the fox jumps over dogs")
     ids = [
-        token
-        for i in range(3)
-        for token in (objective.sentinel(i, tokenizer.vocab_size), *words, tokenizer.vocab_size)
+        token for i in range(3) for token in (tokenizer.vocab_size + 100 - i, *words, tokenizer.vocab_size)
     ]
     writer = TextStreamer(lambda part: objective.decode(part, tokenizer), is_final=tokenizer.is_final)
     assert "".join(map(writer.add, ids)) == objective.decode(ids, tokenizer)

@@ -21,14 +21,17 @@ class Objective(Config):
     """Turns windows of tokens into inputs and targets, and defines how a trained model is prompted.
 
     An objective defines `examples`; one that needs windows of another length or stride also defines
-    `tokens_per_example` or `stride`.
+    `tokens_per_example` or `stride`, and one that uses special tokens of the tokenizer `for_tokenizer`.
 
     Attributes:
         trains_like: name of the objective whose models can be trained with this one; None: models have to
             name this one.
         predicts_every_token: whether the targets are the text, so that their loss is that of the text.
+        token_key: name of the field by which tokens of the tokenizer replace `special_tokens`; None: there is
+            no such field.
     """
 
+    token_key: ClassVar[str | None] = None
     trains_like: ClassVar[str | None] = None
     predicts_every_token: ClassVar[bool] = False
 
@@ -36,6 +39,19 @@ class Objective(Config):
     def special_tokens(self) -> tuple[str, ...]:
         """Names of the ids (masks, sentinels) that are needed after the tokenizer's vocabulary, in order."""
         return ()
+
+    def for_tokenizer(self, tokenizer: Tokenizer) -> Objective:
+        """The objective for texts of a tokenizer; it is this one unless it uses special tokens of tokenizers.
+
+        Raises:
+            DataError: The tokenizer does not have the tokens.
+        """
+        return self
+
+    def required_vocab_size(self, tokenizer: Tokenizer) -> int:
+        """The vocabulary that a model needs for the examples."""
+        n_special = len(self.special_tokens)
+        return tokenizer.vocab_size + n_special if n_special else tokenizer.needed_size
 
     def tokens_per_example(self, context: int) -> int:
         """Number of tokens of a window, from which one example is made."""

@@ -185,7 +185,7 @@ class TextDataset(Dataset):
     def train_batch(self, spec: BatchSpec) -> Batch:
         """This rank's part of a training batch, on the CPU."""
         data, corpus = self.data, self.corpus
-        batch = data.objective.train_batch(corpus.train, spec, data.context, corpus.tokenizer.vocab_size)
+        batch = corpus.objective.train_batch(corpus.train, spec, data.context, corpus.tokenizer.vocab_size)
         return self._with_documents(batch)
 
     def validation_batches(self, spec: BatchSpec, max_batches: int | None) -> Iterator[Batch] | None:
@@ -194,7 +194,7 @@ class TextDataset(Dataset):
         if corpus.validation is None:
             return None
         vocab_size = corpus.tokenizer.vocab_size
-        batches = data.objective.validation_batches(
+        batches = corpus.objective.validation_batches(
             corpus.validation, spec, data.context, vocab_size, max_batches
         )
         return map(self._with_documents, batches)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from zoo.data.compression import content_suffix
 from zoo.data.corpora.base import CorpusConfig, Document, SourceFile
 from zoo.data.files import build_once, sha256, sha256_file
+from zoo.data.objectives.base import Objective
 from zoo.data.parquet import PARQUET
 from zoo.data.split import Split
 from zoo.data.text.encoding import encode_in_order
@@ -44,6 +45,7 @@ class TokenizedCorpus:
 
     Attributes:
         tokenizer: the tokenizer.
+        objective: the objective of the configuration, for this tokenizer.
         train: the training tokens.
         validation: the validation tokens; None if nothing is held out.
         manifest: sources, split and counts.
@@ -53,6 +55,7 @@ class TokenizedCorpus:
     """
 
     tokenizer: Tokenizer
+    objective: Objective
     train: TokenFile
     validation: TokenFile | None
     manifest: TokenManifest
@@ -86,7 +89,9 @@ def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
     # The list of contents does not say where the validation corpus begins; with one corpus the key stays.
     text_key = flat_key if len(files) == 1 else [*flat_key, [len(of_corpus) for of_corpus in files]]
     tokenizer = _tokenizer(data, text_key)
-    _check_vocabulary(data, tokenizer, vocab_size)
+    objective = data.objective.for_tokenizer(tokenizer)
+    _check_vocabulary(data, objective, tokenizer, vocab_size)
+    needed = objective.tokens_per_example(data.context)
 
     def fill(folder: Path) -> None:
         _tokenise(data, entries, tokenizer, folder)
@@ -96,21 +101,25 @@ def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
     folder = data.cache_folder() / "tokens" / _digest([*text_key, tokenizer.hash])
     build_once(folder, fill)
     manifest = TokenManifest.read(folder)
-    train = _open(folder, manifest, manifest.train, data, "training")
+    train = _open(folder, manifest, manifest.train, data, needed, "training")
     entry = manifest.validation
-    validation = None if entry is None else _open(folder, manifest, entry, data, "validation")
+    validation = None if entry is None else _open(folder, manifest, entry, data, needed, "validation")
     former = tuple(_digest([*key, tokenizer.hash]) for key in (flat_key, first_key))
-    return TokenizedCorpus(tokenizer, train, validation, manifest, folder, former)
+    return TokenizedCorpus(tokenizer, objective, train, validation, manifest, folder, former)
 
 
-def _check_vocabulary(data: TextData, tokenizer: Tokenizer, vocab_size: int | None) -> None:
-    extra = len(data.objective.special_tokens)
-    needed = tokenizer.vocab_size + extra if extra else tokenizer.needed_size
+def _check_vocabulary(
+    data: TextData, objective: Objective, tokenizer: Tokenizer, vocab_size: int | None
+) -> None:
+    needed = objective.required_vocab_size(tokenizer)
     if vocab_size is not None and needed > vocab_size:
+        extra, key = len(objective.special_tokens), objective.token_key
         more = f", and the objective '{data.objective_name}' needs {extra} more" if extra else ""
+        named = f", or name tokens of the tokenizer by data.objective.{key}" if extra and key else ""
         raise DataError(
             f"the tokenizer '{tokenizer.type}' has {tokenizer.vocab_size} tokens{more}, but "
             f"model.vocab_size is {vocab_size}: set it to {needed} or more, or use a smaller tokenizer"
+            f"{named if tokenizer.special_tokens else ''}"
         )
 
 
@@ -318,8 +327,9 @@ def _warn_of_carriage_returns(
         )
 
 
-def _open(folder: Path, manifest: TokenManifest, entry: SplitEntry, data: TextData, split: str) -> TokenFile:
-    needed = data.objective.tokens_per_example(data.context)
+def _open(
+    folder: Path, manifest: TokenManifest, entry: SplitEntry, data: TextData, needed: int, split: str
+) -> TokenFile:
     if entry.tokens < needed:
         raise DataError(
             f"the {split} text has {entry.tokens:,} tokens in {entry.documents:,} documents, but one "

@@ -26,6 +26,7 @@ class Tokenizer(ABC):
         eos_id: id that ends a document; `encode` never returns it.
         hash: hexadecimal digest of everything that determines the output of `encode`.
         former_hash: the digest that earlier versions wrote for the same files, if they encoded other tokens.
+        special_tokens: texts of the special tokens, in the order of their ids; empty: they have no texts.
     """
 
     type: ClassVar[str]
@@ -33,6 +34,7 @@ class Tokenizer(ABC):
     eos_id: int
     hash: str
     former_hash: str | None = None
+    special_tokens: Sequence[str] = ()
 
     @property
     def keeps_text(self) -> bool:
@@ -50,9 +52,18 @@ class Tokenizer(ABC):
         return []
 
     @property
+    def suffix_ids(self) -> list[int]:
+        """Ids that the authors put behind a text, such as BERT's ``[SEP]``; often none."""
+        return []
+
+    @property
     def start_id(self) -> int:
         """The first id of a sequence where one is required: the prefix, or else `eos_id`."""
         return (self.prefix_ids or [self.eos_id])[0]
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token that is known by its text, such as BERT's ``[MASK]``; None: there is none."""
+        return None
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:

@@ -54,6 +54,11 @@ OWN_PREFIX = frozenset(
 SIDES = ("right", "left")
 
 
+def _is_around(token: tuple[int, int | None]) -> bool:
+    """Whether a token of `HuggingFaceTokenizer._framed_example` is none of the text."""
+    return token[1] is None
+
+
 def _library() -> ModuleType:
     try:
         import tokenizers
@@ -195,7 +200,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def _id(self, token: str | int, purpose: str, place: str | Path) -> int:
         """The id of a token that is given by its text or its id."""
-        known = self._tokenizer.token_to_id(token) if isinstance(token, str) else token
+        known = self.token_id(token) if isinstance(token, str) else token
         if known is None or known < 0 or self._tokenizer.id_to_token(known) is None:
             raise DataError(
                 f"{place}: {purpose} is {token!r}, which is no token of the {self.vocab_size} there"
@@ -218,10 +223,18 @@ class HuggingFaceTokenizer(Tokenizer):
     @property
     def prefix_ids(self) -> list[int]:
         """Ids that the file's post-processor puts before a text, such as Llama's beginning-of-text token."""
+        return [token for token, _ in takewhile(_is_around, self._framed_example())]
+
+    @property
+    def suffix_ids(self) -> list[int]:
+        """Ids that the file's post-processor puts behind a text, such as BERT's ``[SEP]``."""
+        return [token for token, _ in takewhile(_is_around, reversed(self._framed_example()))][::-1]
+
+    def _framed_example(self) -> list[tuple[int, int | None]]:
+        """The ids of a text with those around it, and for each the number of its text; None: it is added."""
         with _survived(f"{self._place}: cannot encode a text"):
             encoded = self._tokenizer.encode("a", add_special_tokens=True)
-        before = takewhile(lambda pair: pair[1] is None, zip(encoded.ids, encoded.sequence_ids, strict=True))
-        return [token for token, _ in before]
+        return list(zip(encoded.ids, encoded.sequence_ids, strict=True))
 
     @property
     def max_length(self) -> int | None:
@@ -258,6 +271,11 @@ class HuggingFaceTokenizer(Tokenizer):
         """The ids of `named_special_tokens`, as far as the vocabulary has them."""
         ids = {name: self._tokenizer.token_to_id(text) for name, text in self.named_special_tokens.items()}
         return {name: token for name, token in ids.items() if token is not None}
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token of the vocabulary, special or not; None: there is none."""
+        known: int | None = self._tokenizer.token_to_id(token)
+        return known
 
     def is_special(self, token: int) -> bool:
         """Whether an id is that of a special token."""

@@ -111,6 +111,7 @@ def _of_file(path: Path, model: Model, file: Path, objective: Objective, context
     tokenizer = tokenizer_of(path)
     check_together(path, tokenizer, model.recipe.model.vocab_size)
     tokens = torch.tensor(tokenizer.encode(read_text(file)))
+    objective = objective.for_tokenizer(tokenizer)
     length, stride = objective.tokens_per_example(context), objective.stride(context)
     halves = [half.unfold(0, length, stride) for half in tokens.chunk(2) if len(half) >= length]
     if len(halves) < 2:
