@@ -145,10 +145,28 @@ def test_a_line_per_event_without_one() -> None:
     ]
 
 
+def test_runs_that_an_earlier_session_finished_are_counted_in_one_line() -> None:
+    """A run that failed keeps its line, which has the error."""
+    before = [*(RunProgress(run(f"b{i}", "finished"), 100, 100, 1.5) for i in range(20)), *ROWS[2:]]
+    before.append(RunProgress(run("e", "stopped"), 100, 30, 9.0))
+    after = [*before[:20], RunProgress(run("c", "finished"), 100, 100, 2.0), *before[21:]]
+    console = Console(file=StringIO(), width=60)
+    with Display(console, "study") as display, console.capture() as capture:
+        display.show(before)
+        display.show(before)
+        display.show(after)
+    assert capture.get().splitlines() == [
+        "21/23 had ended before: 20 finished, 1 stopped",
+        "22/23 failed: d seed 0, step 3 of 100, ZooError: [no]",
+        "23/23 finished: c seed 0, loss 2.0000",
+    ]
+
+
 def test_a_run_of_a_ladder_is_shown_with_its_size_and_budget() -> None:
     rows = [RunProgress(run("b", "finished", params=12_288, tokens=2_000_000), 100, 100, 1.5)]
     console = Console(file=StringIO(), width=100)
     with Display(console, "study") as display, console.capture() as capture:
+        display.show([])
         display.show(rows)
     assert capture.get().splitlines() == ["1/1 finished: b 12.3k, 2M tokens, seed 0, loss 1.5000"]
     console = Console(file=StringIO(), width=120, force_terminal=True, color_system=None)
@@ -167,6 +185,7 @@ def test_what_is_judged_is_shown() -> None:
     ]
     console = Console(file=StringIO(), width=100)
     with Display(console, "study", MEASURES["accuracy"]) as display, console.capture() as capture:
+        display.show([])
         display.show(rows)
     assert capture.get().splitlines() == [
         "2/3 finished: b seed 0, accuracy 0.7500, loss 1.5000",
@@ -207,6 +226,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     for options, told in [
         (["--dry-run"], "what it costs"),
         (["train.log_every=3"], "2/2 finished: init="),
+        (["train.log_every=3"], "2/2 had ended before: 2 finished\n"),
         ([], f"The page with all of it: zoo report {tmp_path / 'sweeps/tiny'} --out DIR"),
     ]:
         zoo("sweep", file, *options)

@@ -1,4 +1,7 @@
-"""The progress of a sweep: on a terminal a table of all runs, elsewhere a line for each run that ends."""
+"""The progress of a sweep: on a terminal a table of all runs, elsewhere a line for each run that ends.
+
+The lines begin with one for all runs that an earlier session finished.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ from zoo.utils.progress import format_duration
 from zoo.utils.run_folder import RunFolder
 
 ORDER = ("running", "failed", "interrupted", "waiting", "finished", "stopped")
+FROM_BEFORE = ("finished", "stopped")
+"""The states of runs that, if they had ended before, are counted in one line."""
 DRAWING = 0.03
 """The share of a core that drawing the table may take from the workers."""
 AROUND = 4
@@ -64,7 +69,7 @@ class Display:
         self._live = Live(console=console, auto_refresh=False) if console and console.is_terminal else None
         self._latest: Sequence[RunProgress] = ()
         self._due = 0.0  # when the table may be drawn again
-        self._shown: dict[str, str] = {}  # status by run
+        self._shown: dict[str, str] | None = None  # status by run; None: nothing was shown yet
         self._started: dict[str, tuple[float, int]] = {}  # time and step by run
 
     def show(self, progress: Sequence[RunProgress]) -> None:
@@ -82,16 +87,28 @@ class Display:
                 end = time.monotonic()
                 self._due = end + (end - begin) / DRAWING
         elif self._console is not None:
+            if self._shown is None:
+                self._shown = {p.run.id: p.run.status for p in progress if p.run.status in FROM_BEFORE}
+                if self._shown:
+                    before = self._counts([p for p in progress if p.run.id in self._shown])
+                    self._print(f"{len(self._shown)}/{len(progress)} had ended before: {before}")
             for p in progress:
                 if p.run.status not in ("running", self._shown.get(p.run.id, "waiting")):
-                    line = self._line(p, progress)
-                    self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+                    self._print(self._line(p, progress))
                 self._shown[p.run.id] = p.run.status
+
+    def _print(self, line: str) -> None:
+        if self._console is not None:
+            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+    @staticmethod
+    def _counts(progress: Sequence[RunProgress]) -> str:
+        """How many runs have which status, such as ``2 running, 1 waiting``."""
+        return ", ".join(f"{n} {s}" for s in ORDER if (n := sum(p.run.status == s for p in progress)))
 
     def _table(self, progress: Sequence[RunProgress], height: int) -> Table:
         """The runs for which a terminal of so many lines has room."""
-        counts = [f"{n} {s}" for s in ORDER if (n := sum(p.run.status == s for p in progress))]
-        table = Table(title=f"{self._name}: {', '.join(counts)}", title_justify="left", box=None)
+        table = Table(title=f"{self._name}: {self._counts(progress)}", title_justify="left", box=None)
         for column in ("variant", "tuned", "for", "status"):
             table.add_column(column, no_wrap=True)
         judged = [] if self._measure.is_loss else [self._measure.title]
