@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from hub_models import saved as saved_model
 from hub_tokenizers import saved
 from safetensors.torch import load_file
 from tiny_runs import of_kind, tiny
@@ -220,6 +221,27 @@ def test_other_logits_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     ):
         export_model(model(), tmp_path / "deep" / "out")
     assert list((tmp_path / "deep").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("llama", {"eos_token_id": "x"}, "StrictDataclassFieldValidationError: .* 'eos_token_id'"),
+        ("gemma2", {"sliding_window": None}, "TypeError: "),
+    ],
+)
+def test_what_transformers_refuses_is_one_error(
+    tmp_path: Path, name: str, changes: dict[str, Any], message: str
+) -> None:
+    """A field of the folder that the model came from, which has no effect here."""
+    saved_model(name, tmp_path / "hub")
+    file = tmp_path / "hub/config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(
+        CheckpointError, match=rf"transformers fails with what would be written: {message}"
+    ) as caught:
+        export(tmp_path / "hub", tmp_path / "out")
+    assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

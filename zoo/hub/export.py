@@ -296,7 +296,8 @@ def _compare(
     """The largest difference of a logit from transformers (if it is installed), and the largest logit.
 
     Raises:
-        CheckpointError: The difference is larger than `TOLERANCE` allows.
+        CheckpointError: The difference is larger than `TOLERANCE` allows, or transformers fails with
+            the folder, for instance because it refuses a value that the model came with.
     """
     training, kept = model.training, next(model.parameters()).dtype
     here: Tensor = model.eval().float()(*inputs)
@@ -306,8 +307,16 @@ def _compare(
         return None, largest
     register_auto()
     with progress("comparing logits with those of transformers"):
-        reopened = from_pretrained(family.auto, folder, dtype=torch.float32)
-        logits = reopened(**_named(family, inputs)).logits
+        try:
+            reopened = from_pretrained(family.auto, folder, dtype=torch.float32)
+            logits = reopened(**_named(family, inputs)).logits
+        except (ZooError, MemoryError):
+            raise
+        except Exception as error:  # transformers refuses values by exceptions of any kind
+            raise CheckpointError(
+                f"{family.architecture}: transformers fails with what would be written: "
+                f"{' '.join(f'{type(error).__name__}: {error}'.split())}. Nothing was written"
+            ) from error
     difference = (here - logits).abs().max().item()
     if not difference <= TOLERANCE * max(1.0, largest):
         raise CheckpointError(
