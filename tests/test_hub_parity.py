@@ -60,6 +60,10 @@ CHANGED: list[tuple[str, dict[str, Any]]] = [
     ("phi3-longrope", {"original_max_position_embeddings": 20}),  # beside the 36 of longrope's own fields
     ("phi3-longrope", {"original_max_position_embeddings": ...}),  # 4096
     ("gemma3", BOTH_ROPES),  # merged
+    ("neox", {"rope_scaling": {"type": "linear", "factor": 2.0}}),  # a quarter rotates, as without the other
+    ("neox", {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.75}}),
+    ("phi3-partly-rotated", {"rope_scaling": {"rope_type": "default"}, "partial_rotary_factor": ...}),
+    ("phi3-partly-rotated", {"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}}),
 ]
 
 

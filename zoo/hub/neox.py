@@ -6,7 +6,7 @@ from zoo.hub.bert import GELU_FORMS
 from zoo.hub.classifier import LAST_TOKEN
 from zoo.hub.family import Family
 from zoo.hub.fields import PLAIN_DECODER, PLAIN_ROPE, ConfigField, FixedField, ValueMap, without
-from zoo.hub.rope import RopeScaling, read_rope, write_rope
+from zoo.hub.rope import FRACTION, RopeScaling, read_fraction, read_rope, write_rope
 from zoo.hub.rules import StackedByHead, layer_norm, linear, rule
 from zoo.models import NeoXConfig
 from zoo.utils.untyped import JsonObject
@@ -36,12 +36,7 @@ ACTIVATIONS = ValueMap({**GELU_FORMS.words, "gelu_fast": "tanh"})
 
 def _read(config: JsonObject) -> JsonObject:
     """Read RoPE's fields, by their names before transformers 5 as well."""
-    config = dict(config)
-    rope = config.get("rope_parameters")
-    if isinstance(rope, dict) and "partial_rotary_factor" in rope:
-        config["rotary_pct"] = rope["partial_rotary_factor"]
-        config["rope_parameters"] = without(rope, "partial_rotary_factor")
-    config = read_rope(config)
+    config = read_rope(read_fraction(config, "rotary_pct"))
     if "rope_theta" in config:
         config["rotary_emb_base"] = config.pop("rope_theta")
     return config
@@ -50,7 +45,7 @@ def _read(config: JsonObject) -> JsonObject:
 def _write(config: JsonObject) -> JsonObject:
     """Write both forms, for older and newer readers."""
     config = write_rope({**config, "rope_theta": config["rotary_emb_base"]})
-    config["rope_parameters"]["partial_rotary_factor"] = config["rotary_pct"]
+    config["rope_parameters"][FRACTION] = config["rotary_pct"]
     return without(config, "rope_theta")
 
 

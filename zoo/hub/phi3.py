@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from zoo.hub.fields import ConfigField, FixedField, without
 from zoo.hub.llama import LLAMA
-from zoo.hub.rope import ORIGINAL, RopeScaling, read_rope, write_rope
+from zoo.hub.rope import FRACTION, ORIGINAL, RopeScaling, read_fraction, read_rope, write_rope
 from zoo.hub.rules import Stacked, rule
 from zoo.hub.window import ONE_WINDOW
 from zoo.utils.untyped import JsonObject
@@ -36,11 +36,7 @@ def _read(config: JsonObject) -> JsonObject:
     As in transformers, the types ``su`` and ``yarn`` of old files mean longrope, and the original context is
     the one at the top level, also where the fields of longrope name another.
     """
-    config = dict(config)
-    rope = config.get("rope_parameters")
-    if isinstance(rope, dict) and "partial_rotary_factor" in rope:
-        config["partial_rotary_factor"] = rope["partial_rotary_factor"]
-        config["rope_parameters"] = {k: v for k, v in rope.items() if k != "partial_rotary_factor"}
+    config = dict(read_fraction(config, FRACTION))
     for key in ("rope_parameters", "rope_scaling"):
         scaling = config.get(key)
         if isinstance(scaling, dict) and scaling.get("rope_type", scaling.get("type")) in ("su", "yarn"):
@@ -53,7 +49,7 @@ def _read(config: JsonObject) -> JsonObject:
 def _write(config: JsonObject) -> JsonObject:
     """Write RoPE's fields, with the rotated part in both places and the context also at the top level."""
     config = write_rope(config)
-    config["rope_parameters"]["partial_rotary_factor"] = config["partial_rotary_factor"]
+    config["rope_parameters"][FRACTION] = config[FRACTION]
     scaling = config["rope_scaling"]
     return config if scaling is None else config | {ORIGINAL: scaling[ORIGINAL]}
 
@@ -73,7 +69,7 @@ PHI3 = replace(
         ConfigField("rope_theta", "rope_base", default=10000.0),
         ConfigField("tie_word_embeddings", "tied", default=False),
         ONE_WINDOW,
-        ConfigField("partial_rotary_factor", "rope_fraction", default=1.0),
+        ConfigField(FRACTION, "rope_fraction", default=1.0),
         ConfigField("rope_scaling", "rope_scaling", default=None, codec=RopeScaling(("longrope",))),
     ),
     fixed=(

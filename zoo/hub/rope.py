@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from zoo.hub.fields import Codec, RefusedError, Value
+from zoo.hub.fields import Codec, RefusedError, Value, without
 from zoo.utils.untyped import JsonObject
 
 ORIGINAL = "original_max_position_embeddings"
+FRACTION = "partial_rotary_factor"
+"""The rotated part of a head."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,23 @@ KINDS = {
     ),
 }
 """The fields of each type of scaling."""
+
+
+def read_fraction(config: JsonObject, name: str) -> JsonObject:
+    """Move the rotated part of a head, which the object of `read_rope` may contain, to a field of its own.
+
+    Of two objects only the one that `read_rope` uses counts: where ``rope_scaling`` has no such part,
+    transformers assumes that of the field, and not that of ``rope_parameters``.
+
+    Args:
+        config: content of config.json.
+        name: name of the field.
+    """
+    key = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
+    rope = config.get(key)
+    if not isinstance(rope, dict) or FRACTION not in rope:
+        return config
+    return config | {name: rope[FRACTION], key: without(rope, FRACTION)}
 
 
 def read_rope(config: JsonObject) -> JsonObject:
