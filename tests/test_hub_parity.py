@@ -62,6 +62,8 @@ CHANGED: list[tuple[str, dict[str, Any]]] = [
     ("gemma3", BOTH_ROPES),  # merged
     ("neox", {"rope_scaling": {"type": "linear", "factor": 2.0}}),  # a quarter rotates, as without the other
     ("neox", {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.75}}),
+    ("neox", {"rope_parameters": ..., "rotary_pct": 0.5, "partial_rotary_factor": 0.5, "rope_theta": 10000}),
+    ("neox", {"rope_parameters": ..., "rotary_emb_base": 50, "partial_rotary_factor": 0.5, "rope_theta": 9}),
     ("phi3-partly-rotated", {"rope_scaling": {"rope_type": "default"}, "partial_rotary_factor": ...}),
     ("phi3-partly-rotated", {"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}}),
 ]

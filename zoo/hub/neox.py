@@ -34,9 +34,14 @@ ACTIVATIONS = ValueMap({**GELU_FORMS.words, "gelu_fast": "tanh"})
 """GELU by its name. ``gelu_fast`` is the approximation with tanh, with sqrt(2 / pi) in ten digits."""
 
 
+REPEATED = ("rope_theta", FRACTION)
+"""Fields that transformers 4.46 and later wrote beside ``rotary_emb_base`` and ``rotary_pct``, with the same
+values; no version reads them."""
+
+
 def _read(config: JsonObject) -> JsonObject:
     """Read RoPE's fields, by their names before transformers 5 as well."""
-    config = read_rope(read_fraction(config, "rotary_pct"))
+    config = read_rope(read_fraction(without(config, *REPEATED), "rotary_pct"))
     if "rope_theta" in config:
         config["rotary_emb_base"] = config.pop("rope_theta")
     return config
