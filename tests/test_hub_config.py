@@ -257,6 +257,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "rope_parameters.sliding_attention: {'partial_rotary_factor': 0.5}; expected {'rope_type'",
     ),
     (
+        "llama",
+        {"rope_parameters": {"rope_type": ["llama3"], "factor": 2.0}},
+        "rope_scaling: {'rope_type': ['llama3'], 'factor': 2.0}; expected null or a rope_type among linear",
+    ),
+    (
+        "llama-3-rope",
+        {"rope_parameters": {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}},
+        "expected for 'llama3' just factor, low_freq_factor, high_freq_factor, original_max",
+    ),
+    (
         "gemma3",
         {"architectures": ["Gemma3ForSequenceClassification"]},
         "architectures: no family 'Gemma3ForSequenceClassification'",

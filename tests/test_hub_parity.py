@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hub_models import MODELS, saved
+from hub_models import LLAMA3, MODELS, saved
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -37,12 +37,21 @@ def test_the_same_logits(tmp_path: Path, name: str) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
+def without_dots(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields whose value is not ..., also within other fields."""
+    return {
+        key: without_dots(value) if isinstance(value, dict) else value
+        for key, value in fields.items()
+        if value is not ...
+    }
+
+
 def changed(name: str, folder: Path, **changes: Any) -> Any:
     """A model of `MODELS` as transformers opens it with other values in config.json; ... leaves one out."""
     model = saved(name, folder)
     file = folder / "config.json"
     fields = json.loads(file.read_text()) | changes
-    file.write_text(json.dumps({key: value for key, value in fields.items() if value is not ...}))
+    file.write_text(json.dumps(without_dots(fields)))
     return type(model).from_pretrained(folder).eval()
 
 
@@ -60,6 +69,7 @@ CHANGED: list[tuple[str, dict[str, Any]]] = [
     ("phi3-longrope", {"original_max_position_embeddings": 20}),  # beside the 36 of longrope's own fields
     ("phi3-longrope", {"original_max_position_embeddings": ...}),  # 4096
     ("gemma3", BOTH_ROPES),  # merged
+    ("llama-3-rope", {"rope_parameters": LLAMA3 | {"original_max_position_embeddings": ...}}),  # the longest
     ("neox", {"rope_scaling": {"type": "linear", "factor": 2.0}}),  # a quarter rotates, as without the other
     ("neox", {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.75}}),
     ("neox", {"rope_parameters": ..., "rotary_pct": 0.5, "partial_rotary_factor": 0.5, "rope_theta": 10000}),

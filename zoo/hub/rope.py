@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zoo.hub.fields import Codec, RefusedError, Value, without
@@ -103,7 +103,7 @@ def read_rope(config: JsonObject) -> JsonObject:
     """Convert ``rope_parameters`` to the older ``rope_theta`` and ``rope_scaling`` with a ``rope_type``.
 
     If both forms are present, the older one is used, as in transformers (those of Gemma 3 are merged before).
-    Settings of yarn and longrope that follow from the lengths in config.json are added to their fields.
+    Settings of scalings that follow from the lengths in config.json are added to their fields.
     """
     config = dict(config)
     newer, older = config.pop("rope_parameters", None), config.pop("rope_scaling", None)
@@ -117,20 +117,24 @@ def read_rope(config: JsonObject) -> JsonObject:
         config["rope_theta"] = scaling.pop("rope_theta")
     if kind == "default" and not scaling:
         return config
-    if kind in ("yarn", "longrope"):
-        scaling = _with_lengths(scaling, config)
+    if isinstance(kind, str) and kind in LENGTHS:
+        scaling = _with_lengths(scaling, config, LENGTHS[kind])
     return config | {"rope_scaling": {"rope_type": kind, **scaling}}
 
 
-def _with_lengths(scaling: JsonObject, config: JsonObject) -> JsonObject:
-    """Add the original context and the factor, if they follow from fields of config.json."""
+LENGTHS = {"llama3": (ORIGINAL,), "yarn": (ORIGINAL, "factor"), "longrope": (ORIGINAL, "factor")}
+"""The types of scaling in which fields may be missing that follow from the lengths in config.json."""
+
+
+def _with_lengths(scaling: JsonObject, config: JsonObject, fields: Sequence[str]) -> JsonObject:
+    """Add those of the fields that follow from the lengths in config.json."""
     longest = config.get("max_position_embeddings")
     original = scaling.get(ORIGINAL) or config.get(ORIGINAL) or longest
     factor = scaling.get("factor")
     if factor is None and isinstance(longest, int) and isinstance(original, int) and original > 0:
         factor = longest / original
     lengths = {ORIGINAL: original, "factor": factor}
-    return {**scaling, **{key: value for key, value in lengths.items() if value is not None}}
+    return {**scaling, **{key: lengths[key] for key in fields if lengths[key] is not None}}
 
 
 def write_rope(config: JsonObject) -> JsonObject:
