@@ -131,6 +131,27 @@ def test_a_classifier_of_zoo(tmp_path: Path) -> None:
     ]
 
 
+DECODERS: dict[str, dict[str, Any]] = {
+    "SmolLM3": {"rope_blocks": [True, False]},
+    "Olmo2": {"norms": "after", "attention": {"qk_norm": "all_heads"}},
+    "Phi3": {"rope_fraction": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_decoder_without_padding(name: str, tmp_path: Path) -> None:
+    """Its config.json says so, where transformers would assume the padding of the family's first model."""
+    trunk = {"type": "gpt", "vocab_size": 61, "d_model": 32, "n_layers": 2, "n_heads": 4} | DECODERS[name]
+    ours = model(trunk=trunk, pool="last", bias=False)
+    done = export_model(ours, tmp_path / "out")
+    assert done.architecture == f"{name}ForSequenceClassification"
+    theirs: Any = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert theirs.config.pad_token_id is None
+    tokens = torch.tensor([[5, 9, 1, 1]])  # OLMo 2 pads with 1
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(tokens).logits, ours.eval()(tokens), atol=1e-5, rtol=0)
+
+
 def test_a_pair_classifier_of_zoo(tmp_path: Path) -> None:
     """Whose tokenizer gives transformers the segments of a pair without being asked."""
     position = {"type": "absolute", "length": 64}

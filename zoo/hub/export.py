@@ -272,8 +272,6 @@ def _notes(
     notes |= {"max_position_embeddings": context, **ids, "eos_token_id": eos}
     # If the fields were missing, transformers would assume those of the family's first model.
     absent = set() if came_from_a_folder else {"eos_token_id", "bos_token_id", *family.null_tokens}
-    if not came_from_a_folder and family.auto == "AutoModelForCausalLM":
-        absent.add("pad_token_id")
     notes = {
         key: value
         for key, value in notes.items()

@@ -66,5 +66,6 @@ GPT2 = Family(
         "h.*.attn.masked_bias",
     ),
     duplicates={"lm_head.weight": "transformer.wte.weight"},
+    null_tokens=("pad_token_id",),
     head=LAST_TOKEN,
 )

@@ -73,6 +73,7 @@ LLAMA = Family(
     prefix="model.",
     buffers=("*.rotary_emb.inv_freq",),
     duplicates={"lm_head.weight": "model.embed_tokens.weight"},
+    null_tokens=("pad_token_id",),
     read=read_rope,
     write=write_rope,
     head=LAST_TOKEN,

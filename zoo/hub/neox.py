@@ -83,6 +83,7 @@ NEOX = Family(
     rules=RULES,
     prefix="gpt_neox.",
     buffers=("*.attention.bias", "*.attention.masked_bias", "*.rotary_emb.inv_freq"),
+    null_tokens=("pad_token_id",),
     read=_read,
     write=_write,
     duplicates={"embed_out.weight": "gpt_neox.embed_in.weight"},

@@ -51,6 +51,7 @@ NGPT = Family(
     model=NGPTConfig,
     fields=FIELDS,
     rules=tuple(rule(name, f"model.{name}") for name in TENSORS),
+    null_tokens=("pad_token_id",),
     read=_read,
     write=_write,
     head=UNIT_HEAD,
