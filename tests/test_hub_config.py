@@ -257,6 +257,18 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "rope_parameters.sliding_attention: {'partial_rotary_factor': 0.5}; expected {'rope_type'",
     ),
     (
+        "gemma3",
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 333.0, "factor": 2.0}},
+        "rope_parameters: {'rope_type': 'linear', 'rope_theta': 333.0, 'factor': 2.0}; expected "
+        "{'full_attention': {'rope_type': 'default'}, 'sliding_attention': {'rope_type': 'default'}}",
+    ),
+    ("gemma3", {"rope_parameters": 5}, "rope_parameters: 5; expected {'full_attention': "),
+    (
+        "gemma3",
+        {"rope_parameters": {"full_attention": 5}},
+        "rope_parameters: {'full_attention': 5}; expected",
+    ),
+    (
         "llama",
         {"rope_parameters": {"rope_type": ["llama3"], "factor": 2.0}},
         "rope_scaling: {'rope_type': ['llama3'], 'factor': 2.0}; expected null or a rope_type among linear",

@@ -69,6 +69,8 @@ CHANGED: list[tuple[str, dict[str, Any]]] = [
     ("phi3-longrope", {"original_max_position_embeddings": 20}),  # beside the 36 of longrope's own fields
     ("phi3-longrope", {"original_max_position_embeddings": ...}),  # 4096
     ("gemma3", BOTH_ROPES),  # merged
+    ("gemma3", {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 333.0}}}),
+    ("gemma3", {"rope_parameters": {"sliding_attention": None}, "rope_local_base_freq": 50.0}),
     ("llama-3-rope", {"rope_parameters": LLAMA3 | {"original_max_position_embeddings": ...}}),  # the longest
     ("neox", {"rope_scaling": {"type": "linear", "factor": 2.0}}),  # a quarter rotates, as without the other
     ("neox", {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.75}}),

@@ -46,34 +46,49 @@ WINDOW = 4096
 """transformers' default of ``sliding_window``, which it needs also where no layer has a window."""
 
 LOCAL_ROPE = FixedField(f"rope_parameters.{SLIDING}", ({"rope_type": "default"}, {}), written=False)
-"""RoPE in layers with a window, as `_read` takes it out: nothing but its base can be chosen."""
+"""RoPE in layers with a window, as `_of_types` takes it out: nothing but its base can be chosen."""
+
+
+ROPE = FixedField(
+    "rope_parameters", ({kind: {"rope_type": "default"} for kind in (FULL, SLIDING)},), written=False
+)
+"""RoPE in all layers, from which `_of_types` takes both objects out: any other form is refused."""
+LOCAL_BASE = "rope_local_base_freq"
 
 
 def _read(config: JsonObject, every: int) -> JsonObject:
-    """Read the windows of all layers but each `every`-th; in Gemma 3 they have their own base of RoPE.
-
-    Fields of ``rope_scaling`` replace those in ``rope_parameters`` of layers without a window, one by one, as
-    in transformers.
-    """
-    config = {"sliding_window": WINDOW, **config}
-    rope = config.get("rope_parameters")
-    if isinstance(rope, dict) and isinstance(local := rope.get(SLIDING), dict):
-        config["rope_local_base_freq"] = local.get("rope_theta", config.get("rope_local_base_freq", 10000.0))
-        config[LOCAL_ROPE.hub_name] = without(local, "rope_theta")
-        config["rope_parameters"] = full = rope.get(FULL) or {"rope_type": "default"}
-        if isinstance(full, dict) and isinstance(older := config.get("rope_scaling"), dict):
-            config["rope_scaling"] = {**full, **older}
-    config = read_rope(config)
+    """Read RoPE's fields, and the windows of all layers but each `every`-th."""
+    config = read_rope({"sliding_window": WINDOW, **config})
     layers, every = config.get("num_hidden_layers", 26), config.get("sliding_window_pattern", every)
     if isinstance(layers, int) and isinstance(every, int) and every > 0:
         config = read_windows(config, [SLIDING if (i + 1) % every else FULL for i in range(layers)])
     return config
 
 
+def _of_types(config: JsonObject) -> JsonObject:
+    """Read ``rope_parameters`` with an object for each type of layer, either of which may be missing.
+
+    Fields of ``rope_scaling`` replace those of layers without a window, one by one, as in transformers.
+    """
+    rope, older = config.get(ROPE.hub_name), config.get("rope_scaling")
+    if not isinstance(rope, dict) or not rope.keys() <= {FULL, SLIDING}:
+        return config
+    full, local = rope.get(FULL) or {}, rope.get(SLIDING) or {}
+    if not isinstance(full, dict) or not isinstance(local, dict):
+        return config
+    return without(config, ROPE.hub_name) | {
+        "rope_scaling": {**full, **older} if isinstance(older, dict) else older or full,
+        LOCAL_BASE: local.get("rope_theta", config.get(LOCAL_BASE, 10000.0)),
+        LOCAL_ROPE.hub_name: without(local, "rope_theta"),
+    }
+
+
 def _read_gemma3(config: JsonObject) -> JsonObject:
-    """Read as `_read` does; without windows, the base of their RoPE has no effect."""
-    config = _read(config, 6)
-    return config if config["sliding_window"] is not None else config | {"rope_local_base_freq": None}
+    """Read as `_read` does, with two RoPEs; without windows, the base of the second has no effect."""
+    config = _of_types(config)
+    refused = {key: value for key, value in config.items() if key == ROPE.hub_name and value is not None}
+    config = _read(without(config, ROPE.hub_name), 6) | refused
+    return config if config["sliding_window"] is not None else config | {LOCAL_BASE: None}
 
 
 def _write(config: JsonObject) -> JsonObject:
@@ -89,13 +104,13 @@ def _write_gemma3(config: JsonObject) -> JsonObject:
         CheckpointError: RoPE is scaled in layers with a window as well.
     """
     config = _write(config)
-    if config["rope_scaling"] and config["rope_local_base_freq"] is None and SLIDING in config["layer_types"]:
+    if config["rope_scaling"] and config[LOCAL_BASE] is None and SLIDING in config["layer_types"]:
         raise CheckpointError(
             "Gemma3ForCausalLM: model.rope_window_base: null with rope_scaling; expected a number"
         )
-    local = config["rope_local_base_freq"] or config["rope_theta"]
+    local = config[LOCAL_BASE] or config["rope_theta"]
     of_types = {FULL: config["rope_parameters"], SLIDING: {"rope_type": "default", "rope_theta": local}}
-    return config | {"rope_local_base_freq": local, "rope_parameters": of_types}
+    return config | {LOCAL_BASE: local, "rope_parameters": of_types}
 
 
 def _fields(**defaults: Value) -> tuple[ConfigField, ...]:
@@ -163,9 +178,9 @@ GEMMA3: Family = replace(
     model_type="gemma3_text",
     fields=(
         *_fields(vocab_size=262208, rope_theta=1000000.0, soft_cap=None),
-        ConfigField("rope_local_base_freq", "rope_window_base", default=10000.0),
+        ConfigField(LOCAL_BASE, "rope_window_base", default=10000.0),
     ),
-    fixed=(*FIXED, LOCAL_ROPE, FixedField("attn_logit_softcapping", (None,))),
+    fixed=(*FIXED, ROPE, LOCAL_ROPE, FixedField("attn_logit_softcapping", (None,))),
     constants={**without(CONSTANTS, "rope_window_base"), "qk_norm": True},
     harmless=HARMLESS | {"sliding_window_pattern", "_sliding_window_pattern"},
     rules=RULES,
