@@ -217,7 +217,12 @@ def test_a_t5_of_zoo(tmp_path: Path) -> None:
         ({"id2label": None, "num_labels": True}, "num_labels: true; expected a number of classes"),
         ({"feed_forward_proj": ["relu"]}, r"feed_forward_proj: \['relu'\]; expected"),
         ({"classifier_dropout": "x"}, "classifier_dropout: 'x'; expected"),
-        ({"id2label": {"0": "a"}}, "id2label: .*; expected names for the indices 0, 1"),
+        (
+            {"id2label": {"0": "a"}},
+            "config.json: id2label: .*; expected names for the indices 0, 1, ... of at least two classes",
+        ),
+        ({"id2label": None, "num_labels": 0}, "config.json: num_labels: 0; expected a number of classes"),
+        ({"decoder_start_token_id": 1.5}, "config.json: decoder_start_token_id: 1.5; expected"),
     ],
 )
 def test_a_t5_that_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:

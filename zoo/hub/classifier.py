@@ -106,17 +106,26 @@ def classifier_family(family: Family) -> Family:
     )
 
 
-def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> ModelConfig:
+def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject, place: str) -> ModelConfig:
     """zoo's configuration of a classifier.
 
     Args:
         family: the family of the trunk, which has a head.
         trunk: zoo's configuration of the trunk.
         config: content of config.json.
+        place: path of the file, for messages.
 
     Raises:
         CheckpointError: The names of the classes, or a field of the head, cannot be expressed.
     """
+    try:
+        return _classifier(family, trunk, config)
+    except CheckpointError as error:
+        raise CheckpointError("\n".join(f"{place}: {line}" for line in str(error).splitlines())) from error
+
+
+def _classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> ModelConfig:
+    """zoo's configuration of a classifier; errors do not name the file."""
     head = family.head
     assert head is not None  # `classifier_family` has checked it
     pool: str = head.pool
@@ -213,7 +222,9 @@ def label_names(config: JsonObject) -> list[str]:
         return numbered_labels(count)
     indices = [str(i) for i in range(len(given))] if isinstance(given, dict) else []
     if not isinstance(given, dict) or sorted(given) != sorted(indices) or len(indices) < 2:
-        raise CheckpointError(f"id2label: {str(given)[:60]}; expected names for the indices 0, 1, ...")
+        raise CheckpointError(
+            f"id2label: {str(given)[:60]}; expected names for the indices 0, 1, ... of at least two classes"
+        )
     names = [str(given[i]) for i in indices]
     if same := [name for name in names if names.count(name) > 1]:
         raise CheckpointError(f"id2label: two classes are called '{same[0]}'; expected different names")

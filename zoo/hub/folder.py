@@ -73,7 +73,7 @@ class HubFolder:
         model = family.to_zoo(config, place)
         layers_of = family.layers(model)
         if head:
-            family, model = classifier_family(family), read_classifier(family, model, config)
+            family, model = classifier_family(family), read_classifier(family, model, config, place)
         recipe = Recipe(model=model, init=INITS[model.default_init](), reparam=NoReparam())
         entries = read_headers(path)
         entries, left_out = (entries, ()) if part is None else part.split(entries)
