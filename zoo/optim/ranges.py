@@ -49,13 +49,18 @@ class Numbers:
 
     def __contains__(self, value: object) -> bool:
         if self.count is None:
-            return value in self.others or self._has(value)
+            # A tensor or an array would be compared entry by entry.
+            return self._has(value) or (isinstance(value, str | Real | None) and value in self.others)
         return isinstance(value, tuple | list) and len(value) == self.count and all(map(self._has, value))
 
     def _has(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real | Tensor):
             return False
-        return self.low <= float(value) < self.high and not (self.without_zero and value == 0)
+        try:
+            number = float(value)
+        except (OverflowError, RuntimeError, ValueError):  # a huge integer; a tensor that is not one number
+            return False
+        return self.low <= number < self.high and not (self.without_zero and number == 0)
 
 
 @dataclass(frozen=True)
