@@ -13,6 +13,8 @@ from torch import nn
 from zoo import Registry, build_model, build_optimizer
 from zoo.config.registry import OPTIMIZERS, SCHEDULES
 from zoo.optim import AdamWConfig, Amos, AmosConfig, load_state_by_name, state_by_name
+from zoo.run.config import load_config
+from zoo.run.explanation import explain
 from zoo.train.live_memory import LiveMemory
 from zoo.utils.errors import CheckpointError, ConfigError
 
@@ -36,6 +38,38 @@ def test_adamw_decays_matrices_only_and_is_torchs() -> None:
     assert decays == {e.name: 0.1 if e.decays else 0.0 for e in registry}
     assert set(decays.values()) == {0.0, 0.1}
     assert all(g["fused"] for g in optimizer.param_groups)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        {"type": "adamw"},
+        {"type": "adamw", "decays": "all"},
+        {"type": "adamw", "decays": "all", "cautious": True},
+        {"type": "mars"},
+        {"type": "soap"},
+        {"type": "normuon", "rest": {"type": "adamw", "lr": 0.01, "weight_decay": 0.1, "decays": "all"}},
+    ],
+)
+def test_explain_shows_what_the_weight_decay_acts_on(optimizer: dict[str, Any]) -> None:
+    """It showed that of AdamW on matrices for every optimizer and setting."""
+    config = load_config(
+        {
+            "model": {"type": "gpt", **SIZES},
+            "init": "he",
+            "reparam": "wesar",
+            "optimizer": {"lr": 0.01, "weight_decay": 0.1, **optimizer},
+        }
+    )
+    model = build_model("gpt", **SIZES, reparam="wesar", init="he")
+    assert config.optimizer is not None
+    acts_on: dict[str, bool] = {}
+    for group in config.optimizer.build(Registry(model)).param_groups:
+        for name, parameter in zip(group["param_names"], group["params"], strict=True):
+            of_vectors = "weight_decay_1d" in group and parameter.dim() != 2
+            acts_on[name] = bool(group["weight_decay_1d" if of_vectors else "weight_decay"])
+    assert {row.name: row.decays for row in explain(config).rows} == acts_on
+    assert acts_on["norm.scale"] == (optimizer["type"] == "mars" or "all" in str(optimizer))
 
 
 @pytest.mark.parametrize("reduction", ["none", "one_axis", "dense"])

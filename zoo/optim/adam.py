@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from torch.optim import Adam, Optimizer
 
 from zoo.config.registry import OPTIMIZERS
-from zoo.optim.base import Decays, OptimizerConfig, decayed_groups
+from zoo.optim.base import OptimizerConfig, decayed_groups
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -27,7 +27,7 @@ class TwoMoments(OptimizerConfig):
     betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decays of the running averages, in [0, 1)")
     eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(0.0, ge=0, description="weight decay of matrices")
-    decays: Decays = Field(
+    decays: Literal["matrices", "all"] = Field(
         "matrices", description="what weight decay acts on; all: as in the released code of the Amos paper"
     )
     fused: bool = Field(True, description="torch's fused kernel, which reads memory once")
@@ -39,9 +39,13 @@ class TwoMoments(OptimizerConfig):
             raise ValueError("decays: all has no effect without a decay; expected weight_decay as well")
         return self
 
+    def decays_on(self, entry: Entry) -> bool:
+        """Whether weight decay acts on a parameter, by the choice of `decays`."""
+        return self.decays == "all" or entry.decays
+
     def build(self, entries: Sequence[Entry]) -> Optimizer:
         """torch's optimizer; matrices and vectors are in different groups."""
-        groups = decayed_groups(entries, self.lr, self.weight_decay, self.decays, self.eps)
+        groups = decayed_groups(entries, self.lr, self.weight_decay, self.decays_on, self.eps)
         return self.optimizer_class(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=self.fused)
 
     def largest_step(self, spec: ParamSpec) -> float:

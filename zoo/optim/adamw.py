@@ -60,5 +60,5 @@ class AdamWConfig(TwoMoments):
         """torch's optimizer, or the cautious one."""
         if not self.cautious:
             return super().build(entries)
-        groups = decayed_groups(entries, self.lr, self.weight_decay, self.decays, self.eps)
+        groups = decayed_groups(entries, self.lr, self.weight_decay, self.decays_on, self.eps)
         return CautiousAdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps)

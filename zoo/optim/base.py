@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 from torch import Tensor
@@ -22,9 +22,6 @@ from zoo.utils.errors import ConfigError
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
     from zoo.init.transfer import UpdateSize
-
-Decays = Literal["matrices", "all"]
-"""The variables that weight decay acts on."""
 
 FLOAT32 = 4
 """Bytes of a number in float32."""
@@ -59,6 +56,10 @@ class OptimizerConfig(Config):
     def reads_eta(self, spec: ParamSpec) -> bool:
         """Whether the optimizer uses the eta of a parameter with the declaration `spec`."""
         return self.uses_eta
+
+    def decays_on(self, entry: Entry) -> bool:
+        """Whether the optimizer's weight decay, if it has one, acts on a parameter."""
+        return entry.decays
 
     def update_flops(self, spec: ParamSpec) -> float:
         """The operations of the matrix products in an update of a parameter, as a mean over steps.
@@ -207,7 +208,7 @@ def decayed_groups(
     entries: Iterable[Entry],
     lr: float,
     weight_decay: float,
-    decays: Decays = "matrices",
+    decays: Callable[[Entry], bool] = lambda entry: entry.decays,
     eps: float | None = None,
 ) -> list[ParamGroup]:
     """Parameter groups with their weight decay, see `grouped`.
@@ -215,13 +216,13 @@ def decayed_groups(
     Args:
         entries: the registry.
         lr: learning rate of an entry whose factor is 1.
-        weight_decay: the decay of the variables selected by `decays`; that of the others is 0.
-        decays: the variables that weight decay acts on.
+        weight_decay: the decay of the entries on which it acts; that of the others is 0.
+        decays: says on which entries weight decay acts.
         eps: eps of an entry whose factor is 1; None: the groups have none.
     """
 
     def options(entry: Entry) -> dict[str, float]:
-        decay = weight_decay if decays == "all" or entry.decays else 0.0
+        decay = weight_decay if decays(entry) else 0.0
         return {"weight_decay": decay} | ({} if eps is None else {"eps": eps})
 
     return grouped(entries, lr, options)

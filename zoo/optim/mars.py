@@ -205,6 +205,10 @@ class MARSConfig(OptimizerConfig):
         description="weight decay of all other parameters but gates and scalings; the authors' default",
     )
 
+    def decays_on(self, entry: Entry) -> bool:
+        """Whether one of the two weight decays acts on a parameter, which may be a vector as well."""
+        return not _never_decays(entry.spec) and not entry.spec.keeps_norm
+
     def build(self, entries: Sequence[Entry]) -> MARS:
         """The optimizer; its groups are the parameters of one learning rate and the same decays."""
         options = self.model_dump(exclude={"type"})

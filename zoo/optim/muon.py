@@ -309,6 +309,10 @@ class OrthogonalConfig(OptimizerConfig):
         """Whether the other optimizer uses the eta of a parameter; Muon uses none."""
         return not is_hidden(spec) and self.others.reads_eta(spec)
 
+    def decays_on(self, entry: Entry) -> bool:
+        """Whether weight decay acts on a parameter: that of the other optimizer on what is not hidden."""
+        return entry.decays if is_hidden(entry.spec) else self.others.decays_on(entry)
+
     def shape_factor(self, spec: ParamSpec) -> float:
         """The factor r of the matrices that a hidden matrix consists of, see `update_factor`."""
         if not is_hidden(spec):

@@ -65,7 +65,7 @@ class Row:
         lr: The factor on the learning rate; None: the parameter is frozen.
         gate: The gate's start, if the parameter is reparameterised.
         slot: The shape of the optimizer's smallest slot.
-        decays: Whether weight decay applies.
+        decays: Whether the optimizer's weight decay, if it has one, acts on the parameter.
         state_bytes: The bytes of the optimizer's slots; None: they cannot be known before training.
     """
 
@@ -286,7 +286,7 @@ def _row(p: Declared, entry: Entry | None, optimizer: OptimizerConfig | None, sp
         gate=_gate(p.module, p.local, p.spec),
         slot=min(slots.values(), key=math.prod) if slots else None,
         sphere=p.spec.sphere,
-        decays=entry is not None and entry.decays,
+        decays=entry is not None and (entry.decays if optimizer is None else optimizer.decays_on(entry)),
         state_bytes=optimizer.state_bytes(entry) if entry and optimizer else 0,
     )
 
