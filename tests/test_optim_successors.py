@@ -539,7 +539,7 @@ def test_prodigy_refuses_different_rates() -> None:
 
 
 def test_a_group_of_prodigy_without_a_rate_takes_no_part() -> None:
-    """It was trained at the rate of the others. While a schedule is at 0 for all, the sums go on."""
+    """It was trained at the rate of the others."""
     a, b, alone = (nn.Parameter(torch.ones(3)) for _ in range(3))
     groups: list[dict[str, Any]] = [{"params": [a]}, {"params": [b], "lr": 0.0, "weight_decay": 0.1}]
     both, one = Prodigy(groups), Prodigy([alone])
@@ -551,11 +551,26 @@ def test_a_group_of_prodigy_without_a_rate_takes_no_part() -> None:
     assert torch.equal(b, torch.ones(3))
     assert torch.equal(a, alone) and not torch.equal(a, b)
     assert both.param_groups[1]["d"] == one.param_groups[0]["d"]
-    kept = a.detach().clone()
-    average = both.state[a]["exp_avg"].clone()
-    both.param_groups[0]["lr"] = 0.0
-    both.step()
-    assert torch.equal(a, kept) and not torch.equal(both.state[a]["exp_avg"], average)
+
+
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_step_of_prodigy_at_a_rate_of_0_is_none(at: int) -> None:
+    """In the authors' code; here the averages and the estimate's sums went on."""
+    waiting, never = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+    ours, theirs = Prodigy([waiting], bias_correction=True), Prodigy([never], bias_correction=True)
+    for step in range(6):
+        if step == at:
+            waiting.grad = torch.tensor([1.0, -2.0, 3.0])
+            ours.param_groups[0]["lr"] = 0.0
+            ours.step()
+            ours.param_groups[0]["lr"] = 1.0
+        for parameter, optimizer in ((waiting, ours), (never, theirs)):
+            parameter.grad = parameter.detach().clone()
+            optimizer.step()
+    assert torch.equal(waiting, never)
+    for slot, value in theirs.state[never].items():
+        assert torch.equal(ours.state[waiting][slot], value), slot
+    assert {**ours.param_groups[0], "params": []} == {**theirs.param_groups[0], "params": []}
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,9 @@ class Prodigy(SteppingOptimizer):
         d    <- max(d, d_coef num / sum |s|), growing by `growth_rate` at most once it has left d0
         p    <- p - delta weight_decay p - delta m / (sqrt(v) + d eps), with the old d in delta
 
-    As long as all gradients have been 0, a step changes nothing. A group with a learning rate of 0 beside one
-    with a higher rate takes no part: it is not in the sums and does not move.
+    As long as all gradients have been 0, a step changes nothing. A group with a learning rate of 0 takes no
+    part: it is not in the sums, and neither its averages nor its parameters change. If no group has a higher
+    rate, as in the first step of a warm-up that starts from 0, a step changes nothing.
     """
 
     handles_skip: ClassVar[bool] = True
@@ -138,12 +139,12 @@ class Prodigy(SteppingOptimizer):
             k = group["k"] + 1
             correction = math.sqrt(1 - beta2**k) / (1 - beta1**k)
         delta = d * lr * correction
-        moving = [group for group in self.param_groups if float(group["lr"]) == lr]
+        moving = [group for group in self.param_groups if float(group["lr"])]
         numerator, denominator, skip = self._sums(moving, d, delta)
         if denominator == 0 or skip:
             return
         numerator += group["d_numerator"] * _beta3(group)
-        d_hat = group["d_coef"] * numerator / denominator if lr > 0 else d
+        d_hat = group["d_coef"] * numerator / denominator
         if d == d0:
             d = max(d, d_hat)
         d_max = max(group["d_max"], d_hat)
