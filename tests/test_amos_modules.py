@@ -17,6 +17,7 @@ from zoo import build_model
 from zoo.hub.families import FAMILIES
 from zoo.hub.rules import expand
 from zoo.init import Registry
+from zoo.init.infer import infer
 from zoo.models import Model
 from zoo.optim import Amos
 from zoo.utils.errors import ConfigError
@@ -583,3 +584,18 @@ def test_gpt2_shares_slots_over_its_inputs_and_every_parameter_moves() -> None:
     model(torch.arange(32).view(2, 16)).logits.square().sum().backward()
     optimizer.step()
     assert all(not torch.equal(before[name], p) for name, p in model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reduction": "dens"}, r"Amos: reduction is 'dens', expected 'none' or 'one_axis' or 'dense'"),
+        ({"reduction": None}, r"Amos: reduction is None, expected 'none' or"),
+        ({"scaling_eta": "begin"}, r"Amos: scaling_eta is 'begin', expected 'target' or 'start'"),
+        ({"scaling_slots": "one"}, r"Amos: scaling_slots is 'one', expected 'shared' or 'entry'"),
+    ],
+)
+def test_an_unknown_choice_is_refused(options: dict[str, Any], message: str) -> None:
+    """It counted as the default."""
+    with pytest.raises(ConfigError, match=message):
+        Amos.from_entries(infer(nn.Linear(3, 4)), 0.1, **options)

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 import torch
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT, StateDict
 
 from zoo.config.registry import OPTIMIZERS
-from zoo.init.registry import eta
+from zoo.init.registry import Reduction, ScalingSlots, eta
 from zoo.kernels.foreach import Many
 from zoo.kernels.support import uncompiled
 from zoo.optim.amos_fused import fused_step
@@ -26,6 +26,7 @@ from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.optimizer import ZooOptimizer, check_group_sizes
 from zoo.optim.param_group import ParamGroup
+from zoo.optim.ranges import OneOf, Valid, check_ranges
 from zoo.optim.sharding import reduced_like
 from zoo.optim.skip_flag import skip_flag
 from zoo.optim.slots import batches, slot_dtype
@@ -35,10 +36,17 @@ from zoo.utils.untyped import Passed
 
 if TYPE_CHECKING:
     from zoo.init.overrides import Overrides
-    from zoo.init.registry import Entry, Reduction, ScalingSlots
+    from zoo.init.registry import Entry
     from zoo.spec import ParamSpec
 
 ScalingEta = Literal["target", "start"]
+
+CHOICES: Mapping[str, Valid] = {
+    "reduction": OneOf(get_args(Reduction)),
+    "scaling_eta": OneOf(get_args(ScalingEta)),
+    "scaling_slots": OneOf(get_args(ScalingSlots)),
+}
+"""The valid values of what determines the eta and the shared dimensions of groups."""
 
 SLOTS_AT_A_TIME = 1 << 18
 """Number of entries of slots that are advanced together; temporary copies of them are made."""
@@ -155,8 +163,8 @@ class Amos(ZooOptimizer):
             **options: arguments of the constructor.
 
         Raises:
-            ConfigError: The module has no parameters, or an override is malformed, matches nothing or matches
-                a parameter that another one matches.
+            ConfigError: It is no module or has no parameters, the reduction is unknown, or an override is
+                malformed, matches nothing or matches a parameter that another one matches.
         """
         from zoo.init.infer import infer
 
@@ -186,7 +194,12 @@ class Amos(ZooOptimizer):
             scaling_slots: whether a scaling of nGPT has a slot for every entry (`entry`), or one for the
                 whole vector (`shared`).
             **options: arguments of the constructor.
+
+        Raises:
+            ConfigError: A value is not one of the choices.
         """
+        chosen = {"reduction": reduction, "scaling_eta": scaling_eta, "scaling_slots": scaling_slots}
+        check_ranges(chosen, CHOICES, cls.__name__)
 
         def options_of(entry: Entry) -> ParamGroup:
             value = _eta(entry.spec, scaling_eta) if entry.eta == eta(entry.spec) else entry.eta
@@ -247,7 +260,7 @@ class Amos(ZooOptimizer):
         Returns:
             The numbers of the step, each with the variables that take it.
         """
-        due: dict[Step, list[Variable]] = defaultdict(list)
+        by_step: dict[Step, list[Variable]] = defaultdict(list)
         stepping: list[Variable] = []
         options = {k: group[k] for k in ("lr", "eta", "beta", "clip_value", "extra_l2", "c_coef", "d_coef")}
         options["lr"] = float(options["lr"])
@@ -275,8 +288,10 @@ class Amos(ZooOptimizer):
         Many(counts).add_(1)
         for variable, count in zip(stepping, torch.stack(counts).tolist(), strict=True):
             correction = 1 - group["beta"] ** count
-            due[Step(correction=correction, momentum=group["momentum"] or None, **options)].append(variable)
-        return list(due.items())
+            by_step[Step(correction=correction, momentum=group["momentum"] or None, **options)].append(
+                variable
+            )
+        return list(by_step.items())
 
     def accepted(self, state_dict: StateDict) -> StateDict:
         """The `state_dict` with complete groups.
