@@ -17,6 +17,7 @@ from zoo import build_model, build_optimizer
 from zoo.optim import blocks
 from zoo.optim.adafactor import Adafactor
 from zoo.optim.ademamix import AdEMAMix
+from zoo.optim.amos import Amos
 from zoo.optim.cautious_adamw import CautiousAdamW
 from zoo.optim.fixed_norm import keep_norms
 from zoo.optim.lion import Lion
@@ -421,6 +422,19 @@ def test_values_out_of_range_are_refused_by_hand(kind: Any, options: dict[str, A
     with pytest.raises(ConfigError, match=message.replace("group 0", "group 1")):
         optimizer.add_param_group({"params": [nn.Parameter(torch.eye(2))], **options})
     assert len(optimizer.param_groups) == 1
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Adafactor, AdEMAMix, CautiousAdamW, Lion, MARS, Muon, NorMuon, Prodigy, SOAP, ScheduleFreeAdamW, Amos],
+)
+def test_sparse_gradients_are_refused(kind: Any) -> None:
+    """Amos said so, and the others ended in whatever torch says of the first operation."""
+    table = nn.Embedding(5, 4, sparse=True)
+    table(torch.tensor([1])).sum().backward()
+    group = {"params": [table.weight], **({"eta": 1.0, "reduce": (1,)} if kind is Amos else {})}
+    with pytest.raises(RuntimeError, match=r"dense gradients.*build the embedding with sparse=False"):
+        kind([group], lr=0.1).step()
 
 
 @pytest.mark.parametrize("kind", [Muon, NorMuon])

@@ -24,7 +24,7 @@ from zoo.optim.amos_step import Variable, eager_step
 from zoo.optim.amos_update import Step
 from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig, grouped
-from zoo.optim.optimizer import ZooOptimizer, check_group_sizes
+from zoo.optim.optimizer import ZooOptimizer, check_group_sizes, due
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.ranges import OneOf, Valid, check_ranges
 from zoo.optim.sharding import reduced_like
@@ -266,13 +266,9 @@ class Amos(ZooOptimizer):
         options["lr"] = float(options["lr"])
         if group["clip_value"] == BY_TARGETS:
             options["clip_value"] = _clip_by(group.get("targets"))
-        for parameter in group["params"]:
-            if parameter.grad is None or not parameter.numel():
+        for parameter in due(group):
+            if not parameter.numel():
                 continue
-            if parameter.grad.is_sparse:
-                raise RuntimeError(
-                    "Amos needs dense gradients, and one is sparse: build the embedding with sparse=False"
-                )
             state = self.state[parameter]
             if not state:
                 state.update(self.slots(parameter, group))

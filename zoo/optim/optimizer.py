@@ -188,8 +188,17 @@ def gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 def due(group: ParamGroup) -> list[Tensor]:
-    """The parameters of a group that have a gradient."""
-    return [parameter for parameter in group["params"] if parameter.grad is not None]
+    """The parameters of a group that have a gradient.
+
+    Raises:
+        RuntimeError: A gradient is sparse.
+    """
+    parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+    if any(parameter.grad.is_sparse for parameter in parameters):
+        raise RuntimeError(
+            "zoo's optimizers need dense gradients, and one is sparse: build the embedding with sparse=False"
+        )
+    return parameters
 
 
 def check_group_sizes(saved: Sequence[ParamGroup], expected: Sequence[ParamGroup]) -> None:
