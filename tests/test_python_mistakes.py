@@ -75,10 +75,23 @@ def test_what_is_no_model_of_zoo(tmp_path: Path, given: Any) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("layer_decay", [-1.0, 0.0, 2.0, float("nan"), float("inf")])
-def test_a_layer_decay_is_a_factor_of_at_most_1(layer_decay: float) -> None:
+@pytest.mark.parametrize("layer_decay", [-1.0, 0.0, 2.0, float("nan"), float("inf"), "half", None])
+def test_a_layer_decay_is_a_factor_of_at_most_1(layer_decay: Any) -> None:
     with pytest.raises(ConfigError, match=rf"layer_decay {layer_decay}: expected a number above 0 and at"):
         build_optimizer(build_model("gpt-tiny"), "adamw", lr=1e-3, layer_decay=layer_decay)
+
+
+def test_what_is_no_override_and_no_module() -> None:
+    """They ended in an AttributeError."""
+    model = build_model("gpt-tiny")
+    wrong: Any = [{"role": "linear", "eta": 1.0}]
+    with pytest.raises(ConfigError, match=r"eta_overrides\[0\]: value \{.*\}: expected an override, such as"):
+        build_optimizer(model, "amos", lr=1e-3, eta_overrides=wrong)
+    with pytest.raises(ConfigError, match=r"got list; expected a module, whose layers say what eta is"):
+        zoo.Amos.for_module(wrong, lr=1e-3)
+    exchanged: Any = (model, torch.optim.SGD(model.parameters()))
+    with pytest.raises(ConfigError, match=r"attach: got GPT and SGD; expected an optimizer and the model"):
+        zoo.attach(*exchanged)
 
 
 def test_what_is_no_rule_and_no_optimizer() -> None:

@@ -49,9 +49,11 @@ def infer(model: nn.Module, overrides: Overrides | None = None) -> list[Entry]:
         names of a compiled or wrapped model are those of the model inside.
 
     Raises:
-        ConfigError: A parameter has no shape yet, an override is malformed or matches nothing, or two
-            overrides match one parameter.
+        ConfigError: It is no module, a parameter has no shape yet, an override is malformed or matches
+            nothing, or two overrides match one parameter.
     """
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"got {type(model).__name__}; expected a module, whose layers say what eta is")
     model = unwrapped(model)
     parameters = _inferred(model)
     override(parameters, overrides or {}, type(model).__name__)

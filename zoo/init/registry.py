@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, Self, overload
 
 from pydantic import Field, model_validator
@@ -247,7 +248,7 @@ def _check_layer_decay(layer_decay: float, parameters: Sequence[Declared]) -> No
     Raises:
         ConfigError: The number is out of range, or all trained parameters have one depth.
     """
-    if not 0 < layer_decay <= 1:
+    if not isinstance(layer_decay, Real) or not 0 < layer_decay <= 1:
         raise ConfigError(f"layer_decay {layer_decay}: expected a number above 0 and at most 1")
     if layer_decay != 1 and len({p.depth for p in parameters}) == 1:
         depth = parameters[0].depth

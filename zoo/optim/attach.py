@@ -40,9 +40,12 @@ def attach(optimizer: Optimizer, model: nn.Module) -> None:
         model: a zoo model or a module that contains some, plain or sharded.
 
     Raises:
-        ConfigError: The optimizer trains no parameter of the model, or not all of those on spheres, or a
-            matrix whose norm is to be kept is zero.
+        ConfigError: They are no optimizer and model, the optimizer trains no parameter of the model, or not
+            all of those on spheres, or a matrix whose norm is to be kept is zero.
     """
+    if not isinstance(optimizer, Optimizer) or not isinstance(model, nn.Module):
+        given = f"{type(optimizer).__name__} and {type(model).__name__}"
+        raise ConfigError(f"attach: got {given}; expected an optimizer and the model that it trains")
     if model in _ATTACHED.setdefault(optimizer, WeakSet()):
         return
     trained = {parameter for group in optimizer.param_groups for parameter in group["params"]}

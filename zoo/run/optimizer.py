@@ -60,6 +60,12 @@ def build_optimizer(
     """
     config = _optimizer_config(optimizer, fields)
     _check_declared(model)
+    for i, override in enumerate(eta_overrides):
+        if not isinstance(override, EtaOverride):
+            raise ConfigError(
+                f"eta_overrides[{i}]: value {override!r}: expected an override, such as "
+                "zoo.init.EtaOverride(role='linear', factor=2)"
+            )
     rates = None
     if transfer is not None:
         if not isinstance(transfer, Transfer):
