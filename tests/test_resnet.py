@@ -289,3 +289,13 @@ def test_images_of_another_shape(images: Tensor) -> None:
 def test_labels_of_another_shape() -> None:
     with pytest.raises(ZooError, match="expected logits"):
         classify(torch.zeros(3, 5), torch.zeros(2, dtype=torch.int64))
+
+
+def test_training_on_a_single_pixel_is_refused() -> None:
+    """Its statistics do not exist; torch's own error is a traceback that names the size of a tensor."""
+    image, label = torch.zeros(1, 3, 8, 8), torch.zeros(1, dtype=torch.int64)
+    model = resnet(depth=18)
+    with pytest.raises(DataError, match=r"a single image, of which one pixel is left.*train\.batch_size"):
+        model.loss(image, label)
+    model.eval()
+    assert model.loss(image, label).total.isfinite()

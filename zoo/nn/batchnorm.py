@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.spec import Module, ParamSpec, Role
+from zoo.utils.errors import DataError
 
 MOMENTUM = 0.1
 """Weight of a batch in the running statistics."""
@@ -38,6 +39,16 @@ class BatchNorm(Module):
         self.buffer("variance", (channels,), 1.0, average=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, channels, h, w) -> the same; training needs more than one pixel in total."""
+        """(n, channels, h, w) -> the same.
+
+        Raises:
+            DataError: In training there is only one pixel, which has no variance.
+        """
+        if self.training and x[:, :1].numel() == 1:
+            raise DataError(
+                "batch normalisation: a single image, of which one pixel is left, has no variance in "
+                "training; expected several images at once (train.batch_size over accumulation and "
+                "processes), or larger ones"
+            )
         scale, bias = self.virtual("scale"), self.virtual("bias")
         return F.batch_norm(x, self.mean, self.variance, scale, bias, self.training, MOMENTUM, EPS)
