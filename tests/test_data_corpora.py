@@ -183,6 +183,7 @@ def test_jsonl_that_cannot_be_used(tmp_path: Path, content: bytes, message: str)
     [
         ({"paths": ["{}/none.txt"]}, r"none\.txt: no such file or directory"),
         ({"paths": ["{}/*.text"]}, r"\*\.text: no file matches this pattern"),
+        ({"paths": ["{}/**.text"]}, r"\*\*\.text: (not a pattern of files|no file matches this pattern)"),
         ({"paths": ["{}"], "suffixes": [".rst"]}, r"no file in this directory ends in \.rst"),
         ({"paths": ["{}/a.txt"], "suffixes": [".md"]}, r"has no directory: leave suffixes out"),
     ],

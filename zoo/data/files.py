@@ -69,7 +69,10 @@ def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> 
         return _expand_directory(path, written, suffixes, otherwise)
     if not glob.has_magic(written):
         raise DataError(f"{written}: no such file or directory{_start(path)}").because_missing(written)
-    matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+    try:
+        matches = [*Path(path.anchor).glob(str(path.relative_to(path.anchor)))]
+    except ValueError as error:  # such as ** beside other characters, before Python 3.13
+        raise DataError(f"{written}: not a pattern of files: {error}; for instance data/**/*.txt") from error
     files = sorted(match for match in matches if match.is_file())
     if not files:
         raise DataError(f"{written}: no file matches this pattern{_start(path)}").because_missing(written)
