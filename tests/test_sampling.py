@@ -182,6 +182,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"eos_id": 30}, "eos_id: id 30 is not in the vocabulary; expected 0 to 29"),
     ({"eos_id": [0, -1]}, "eos_id: id -1 is not in the vocabulary"),
     ({"start_id": 30}, "start_id: id 30 is not in the vocabulary"),
+    ({"eos_id": "3"}, "eos_id: '3'; expected a token id, or several"),
+    ({"eos_id": [2, 3.0]}, "eos_id: [2, 3.0]; expected a token id, or several"),
+    ({"eos_id": torch.tensor(3.0)}, "eos_id: tensor(3.); expected a token id, or several"),
+    ({"start_id": 1.5}, "start_id: 1.5; expected a token id, or several"),
 ]
 
 
@@ -197,6 +201,12 @@ def test_numbers_of_numpy() -> None:
     whole: dict[str, Any] = {"top_k": np.int64(4), "seed": np.int64(1), "eos_id": np.int64(2)}
     settings = {"temperature": np.float32(0.5), **whole}
     assert torch.equal(generate(model(), prompt(), 3, **settings), plain)
+
+
+@pytest.mark.parametrize("end", [torch.tensor(4), torch.tensor([4]), np.array([4])], ids=str)
+def test_the_end_of_a_text_may_be_a_tensor(end: Any) -> None:
+    plain = generate(model(), prompt(), 6, temperature=0, eos_id=4)
+    assert torch.equal(generate(model(), prompt(), 6, temperature=0, eos_id=end), plain)
 
 
 @pytest.mark.parametrize("settings", [{"temperature": 2e-38}, {"top_p": 1e-300}], ids=str)

@@ -70,9 +70,9 @@ def generate(
         (batch, time + n), or the target of an encoder-decoder without its start token, (batch, n).
 
     Raises:
-        DataError: The prompt is no tensor or is empty, a token of the prompt, `eos_id` or `start_id` is
-            outside the vocabulary, `mask` does not fit the prompt, or there are more tokens than the model's
-            `max_seq_len`.
+        DataError: The prompt is no tensor or is empty, a token of the prompt, `eos_id` or `start_id` is no
+            whole number or outside the vocabulary, `mask` does not fit the prompt, or there are more tokens
+            than the model's `max_seq_len`.
         ZooError: A sampling setting is out of range, or has no effect at temperature 0 or on this model; the
             model writes no text, or its logits are not finite; or the step cannot be compiled or captured.
     """
@@ -127,10 +127,8 @@ def steps(
     vocab_size = model.config.vocab_size
     check_token_ids(prompt, vocab_size)
     sampling.require_effect(vocab_size)
-    ends = () if eos_id is None else tuple(eos_id) if isinstance(eos_id, Collection) else (index(eos_id),)
-    for name, ids in (("eos_id", ends), ("start_id", () if start_id is None else (start_id,))):
-        if ids:
-            check_token_ids(torch.tensor(ids), vocab_size, name)
+    ends = _token_ids(eos_id, vocab_size, "eos_id")
+    _token_ids(start_id, vocab_size, "start_id")
     device = next(model.parameters()).device
     graphs = CUDAGraphs(device) if cuda_graph else None
     generator = torch.Generator(device).manual_seed(int(sampling.seed or 0))
@@ -170,3 +168,21 @@ def steps(
             yield tokens
             if ends and ended.all():  # the host waits for the GPU here
                 return
+
+
+def _token_ids(given: int | Collection[int] | None, vocab_size: int, name: str) -> tuple[int, ...]:
+    """The ids of an argument, which is one id, several or None.
+
+    Raises:
+        DataError: It is something else, or an id is not in the vocabulary.
+    """
+    if given is None:
+        return ()
+    try:
+        several = given.flatten().tolist() if isinstance(given, Tensor) else given
+        ids = tuple(map(index, several if isinstance(several, Collection) else (several,)))
+    except TypeError as error:
+        raise DataError(f"{name}: {given!r}; expected a token id, or several") from error
+    if ids:
+        check_token_ids(torch.tensor(ids), vocab_size, name)
+    return ids
