@@ -112,6 +112,17 @@ def test_a_file_beside_its_compressed_copy_is_refused(tmp_path: Path) -> None:
     assert [s.name for s in TextCorpus(paths=[str(copy)]).sources()] == ["a.txt.gz"]
 
 
+def test_two_copies_of_a_file_are_refused_whatever_their_forms(tmp_path: Path) -> None:
+    """One of them could be held out, and the other one learned."""
+    write(tmp_path / "a.txt.gz", TEXT)
+    write(tmp_path / "a.txt.xz", TEXT)
+    for pattern in (tmp_path, tmp_path / "*", tmp_path / "a.txt*"):
+        with pytest.raises(DataError, match=r"a\.txt\.xz: a\.txt\.gz is there as well"):
+            TextCorpus(paths=[str(pattern)]).sources()
+    (tmp_path / "b.txt").write_text(TEXT)  # of another name
+    assert len(TextCorpus(paths=[str(tmp_path / "*.gz"), str(tmp_path / "b.txt")]).sources()) == 2
+
+
 def test_zst_without_its_package_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path / "a.txt.zst", TEXT)
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -44,8 +44,9 @@ def find_files(paths: Sequence[str], suffixes: Sequence[str], otherwise: Sequenc
         `datasets` has saved, they are the tables that its state.json lists, in that order.
 
     Raises:
-        DataError: A path, pattern or directory yields no file, or a directory has both a file and its
-            compressed copy, or several data sets that `datasets` has saved, or lacks a table of one.
+        DataError: A path, pattern or directory yields no file, a directory or pattern yields a file in
+            several forms, such as plain and compressed, or a directory has several data sets that `datasets`
+            has saved, or lacks a table of one.
     """
     files: dict[Path, Path] = {}
     for written in paths:
@@ -76,6 +77,7 @@ def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> 
     files = sorted(match for match in matches if match.is_file())
     if not files:
         raise DataError(f"{written}: no file matches this pattern{_start(path)}").because_missing(written)
+    _check_single(files)
     return files
 
 
@@ -161,18 +163,18 @@ def _start(path: Path) -> str:
     return "" if path.is_absolute() else f" in {Path.cwd()}"
 
 
-def _check_single(inside: Sequence[Path]) -> None:
-    """Check that no file is beside its compressed copy, because one could be held out and the other not.
+def _check_single(found: Sequence[Path]) -> None:
+    """Check that no content is there twice, plain or compressed: one could be held out and the other not.
 
     Raises:
-        DataError: A file is beside its compressed copy.
+        DataError: A file is beside its compressed copy, or two compressed copies of it are there.
     """
-    plain = set(inside)
-    for file in inside:
-        if content_suffix(file) != file.suffix and file.with_suffix("") in plain:
-            raise DataError(
-                f"{file}: {file.with_suffix('').name} is there as well; remove one, or name the files"
-            )
+    contents: dict[Path, Path] = {}
+    for file in found:
+        content = file if content_suffix(file) == file.suffix else file.with_suffix("")
+        other = contents.setdefault(content, file)
+        if other != file:
+            raise DataError(f"{file}: {other.name} is there as well; remove one, or name the files")
 
 
 def read_bytes(path: Path) -> bytes:
