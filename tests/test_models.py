@@ -461,6 +461,7 @@ def test_bad_tokens(tokens: Tensor, message: str) -> None:
         ({"rope_fraction": 0.1}, "rope_fraction 0.1 of 8 entries is none"),
         ({"rope_window_base": 100.0}, "rope_window_base has no effect without a window"),
         ({"rope_scaling": {"type": "linear"}}, "factor"),
+        ({"attention": {"window": 2**63}}, "less than or equal to 2147483647"),
         (
             {"rope_scaling": {"type": "llama3", "factor": 8, "low_turns": 4}},
             "low_turns 4.0 is not below high_turns",

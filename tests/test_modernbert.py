@@ -163,3 +163,9 @@ def test_refused(changes: dict[str, Any], message: str) -> None:
 def test_heads_that_cannot_rotate() -> None:
     with pytest.raises(ConfigError, match="d_model / n_heads = 3 is odd, but RoPE rotates pairs"):
         build_model("modernbert", vocab_size=9, d_model=12, n_layers=1, n_heads=4)
+
+
+def test_a_reach_beyond_every_text_is_refused() -> None:
+    """A tensor of distances cannot be compared with it."""
+    with pytest.raises(ConfigError, match="reach"):
+        build_model("modernbert", vocab_size=9, d_model=12, n_layers=1, n_heads=2, reach=2**63)

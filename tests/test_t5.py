@@ -246,6 +246,7 @@ def test_flops_are_those_of_the_products() -> None:
         ({"n_heads": 5}, "d_model 32 is not divisible by n_heads 5; give d_head"),
         ({"buckets": 6}, "multiple of 4"),
         ({"max_distance": 16}, r"max_distance 16 leaves nothing to the wide buckets: buckets / 2 = 16"),
+        ({"max_distance": 10**400}, "max_distance"),
         ({"tied": "no such"}, "tied"),
     ],
 )

@@ -26,7 +26,7 @@ from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding
 from zoo.nn.mlm_head import HeadTransform, MLMHead
 from zoo.nn.mlp import GatedGELU
-from zoo.nn.positions import positions
+from zoo.nn.positions import LONGEST, positions
 from zoo.nn.qk import Rotary
 from zoo.nn.residual import PreNorm, Unnormed, norm_before
 from zoo.nn.rope import Rope, rotation
@@ -53,6 +53,7 @@ class ModernBERTConfig(EncoderConfig):
     reach: int = Field(
         64,
         ge=0,
+        le=LONGEST,
         description="largest distance between a query and a key in the other blocks: half of the window",
     )
     rope_base: float = Field(160000.0, gt=0, description="base of the rotary frequencies in global blocks")

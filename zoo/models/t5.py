@@ -29,7 +29,7 @@ from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GatedGELU, ReLUMLP
 from zoo.nn.norm import RMSNorm
-from zoo.nn.positions import CachePosition, visible
+from zoo.nn.positions import LONGEST, CachePosition, visible
 from zoo.nn.qk import NoTransform
 from zoo.nn.relative_bias import RelativeBias
 from zoo.nn.residual import PreNorm
@@ -46,7 +46,7 @@ class T5Config(EncoderDecoderConfig):
     mlp: Literal["geglu", "relu"] = Field("geglu", description="three matrices (v1.1) or two (the first T5)")
     tied: bool = Field(False, description="use the embedding, over sqrt(d_model), as the head (the first T5)")
     buckets: int = Field(32, gt=0, multiple_of=4, description="buckets of distances")
-    max_distance: int = Field(128, gt=0, description="distances from this one on share a bucket")
+    max_distance: int = Field(128, gt=0, le=LONGEST, description="distances from this one on share a bucket")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout of streams, branches, MLP and probabilities")
     norm_eps: float = Field(1e-6, gt=0, description="added to the mean square in RMSNorm")
 

@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from zoo.config.registry import Config
+from zoo.nn.positions import LONGEST
 
-Keys = Annotated[int, Field(gt=0)]
+Keys = Annotated[int, Field(gt=0, le=LONGEST)]
 Cycle = Annotated[tuple[Keys | None, ...], Field(min_length=1)]
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+LONGEST = 2**31 - 1
+"""The longest context, window or distance in tokens that a configuration may name."""
+
 CachePosition = int | Tensor
 """Number of tokens in a cache; a 0-dim int64 tensor if one compiled step serves every number."""
 

@@ -10,9 +10,8 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from zoo.config.registry import Config
+from zoo.nn.positions import LONGEST
 
-LONGEST = 2**31 - 1
-"""Tokens of a context."""
 Factors = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)]
 
 
