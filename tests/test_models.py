@@ -461,6 +461,10 @@ def test_bad_tokens(tokens: Tensor, message: str) -> None:
         ({"rope_fraction": 0.1}, "rope_fraction 0.1 of 8 entries is none"),
         ({"rope_window_base": 100.0}, "rope_window_base has no effect without a window"),
         ({"rope_scaling": {"type": "linear"}}, "factor"),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 2, "context": 64}, "rope_base": 1.0},
+            "rope_base 1.0: expected more than 1 with rope_scaling of type yarn",
+        ),
         ({"attention": {"window": 2**63}}, "less than or equal to 2147483647"),
         (
             {"rope_scaling": {"type": "llama3", "factor": 8, "low_turns": 4}},

@@ -57,7 +57,7 @@ class RotaryDecoderConfig(DecoderConfig):
         if self.rotated == 0:
             raise ValueError(f"rope_fraction {self.rope_fraction} of {self.head_size} entries is none")
         if self.rope_scaling is not None:
-            self.rope_scaling.check_size(self.rotated)
+            self.rope_scaling.check(self.rotated, self.rope_base)
         if self.rope_window_base is not None and not self.attention.has_window(self.n_layers):
             raise ValueError("rope_window_base has no effect without a window; expected attention.window")
         return self

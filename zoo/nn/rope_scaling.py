@@ -43,11 +43,15 @@ class FrequencyScaling(Config):
         """The factor of rotated queries and keys."""
         return 1.0
 
-    def check_size(self, rotated: int) -> None:
-        """Check that the scaling fits heads of which `rotated` entries are rotated.
+    def check(self, rotated: int, base: float) -> None:
+        """Check that the scaling fits the rotations.
+
+        Args:
+            rotated: number of entries of a head that are rotated.
+            base: the base of the frequencies.
 
         Raises:
-            ValueError: The scaling has factors for another number of pairs.
+            ValueError: The scaling has factors for another number of pairs, or has no use for the base.
         """
 
 
@@ -126,6 +130,11 @@ class YarnScaling(TurnsScaling):
         slow = ((torch.arange(len(frequency), device=frequency.device) - first) / width).clamp(0, 1)
         return slow * frequency / self.factor + (1 - slow) * frequency
 
+    def check(self, rotated: int, base: float) -> None:
+        """Check that the pairs turn slower and slower, so that the slow ones are the last."""
+        if base <= 1:
+            raise ValueError(f"rope_base {base}: expected more than 1 with rope_scaling of type yarn")
+
     def _pair(self, turns: float, base: float, rotated: int) -> float:
         """The index of the pair that makes `turns` turns within the context, as a real number."""
         return rotated * math.log(self.context / (turns * 2 * math.pi)) / (2 * math.log(base))
@@ -158,7 +167,7 @@ class LongRopeScaling(FrequencyScaling):
         description="factor of queries and keys; null: sqrt(1 + ln(factor) / ln(context)), 1 below factor 1",
     )
 
-    def check_size(self, rotated: int) -> None:
+    def check(self, rotated: int, base: float) -> None:
         """Check that there is a factor for each pair."""
         for name, factors in (("short", self.short), ("long", self.long)):
             if len(factors) != rotated // 2:
