@@ -329,6 +329,18 @@ def test_lines_that_have_more_than_their_layout(tmp_path: Path) -> None:
     assert [str(error) for error in skipped] == [f"{listed}: item 1: expected an object, found int"]
 
 
+def test_a_json_file_of_one_object_is_told_what_it_should_be(tmp_path: Path) -> None:
+    """Its lines are no JSON by themselves, but the file is."""
+    file = tmp_path / "data.json"
+    row = {"prompt": "a", "response": "b"}
+    file.write_text(json.dumps({"data": [row]}, indent=1))
+    for skipped in (None, []):
+        with pytest.raises(DataError, match=r"data\.json: one object; expected a list of objects, or"):
+            read_conversations(file, skipped)
+    file.write_text(json.dumps(row) + "\n")
+    assert len(read_conversations(file)) == 1
+
+
 def test_nulls_and_a_blank_input_count_as_missing(tmp_path: Path) -> None:
     """As in tables, whose rows have null in the columns of other layouts."""
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -86,12 +87,26 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _list(path: Path) -> list[tuple[str, object]] | None:
-    """The items of a .json file that is one list, like the published Alpaca; None if it has lines."""
+    """The items of a .json file that is one list, like the published Alpaca; None if it has lines.
+
+    Raises:
+        DataError: The file is a single object over several lines, which are no JSON by themselves.
+    """
     text = read_text(path)
     if not text.lstrip().startswith("["):
+        if "\n" in text.strip() and _is_json(text):
+            raise DataError(f"{path}: one object; expected a list of objects, or an object on each line")
         return None
     items = parse_json(text, path, DataError)
     return [(f"{path}: item {number}", item) for number, item in enumerate(items, 1)]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _question_and_answer(row: JsonObject, place: str, answer: str) -> tuple[Message, ...]:
