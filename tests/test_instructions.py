@@ -334,7 +334,8 @@ def test_a_json_file_of_one_object_is_told_what_it_should_be(tmp_path: Path) -> 
     file = tmp_path / "data.json"
     row = {"prompt": "a", "response": "b"}
     file.write_text(json.dumps({"data": [row]}, indent=1))
-    for skipped in (None, []):
+    untold: list[DataError] = []
+    for skipped in (None, untold):
         with pytest.raises(DataError, match=r"data\.json: one object; expected a list of objects, or"):
             read_conversations(file, skipped)
     file.write_text(json.dumps(row) + "\n")
