@@ -522,6 +522,26 @@ def test_a_weight_repeats_what_is_learned_alone(texts: Path) -> None:
     assert sorted(documents(prepare(apart).validation)) == sorted(f.read_bytes() for f in texts.iterdir())
 
 
+@pytest.mark.parametrize("in_a_mixture", [True, False])
+def test_a_text_of_two_corpora_is_told(
+    texts: Path, caplog: pytest.LogCaptureFixture, in_a_mixture: bool
+) -> None:
+    """Each of them is divided by itself, so that a file can be held out of one and learned from the other."""
+    whole, some = ({"type": "text", "paths": [str(texts / name)]} for name in ("*.txt", "0[01].txt"))
+    mixture = {"type": "mixture", "corpora": [{"corpus": whole}, {"corpus": some, "weight": 2}]}
+    if in_a_mixture:
+        prepare(config(texts, corpus=mixture, validation=0))  # nothing is held out
+        assert not caplog.messages
+        prepare(config(texts, corpus=mixture))
+    else:
+        prepare(config(texts, validation=0, validation_corpus=some))
+    (message,) = caplog.messages
+    assert message == (
+        f"data: two corpora read the same text, in 2 files, the first is {texts / '00.txt'}; "
+        "what is held out of one can be learned from the other"
+    )
+
+
 def test_two_ways_to_validate_are_one_too_many(texts: Path) -> None:
     with pytest.raises(ValidationError, match="leave one out"):
         config(texts, validation=0.1, validation_corpus={"type": "text", "paths": [str(texts)]})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -94,6 +95,7 @@ def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
     needed = objective.tokens_per_example(data.context)
 
     def fill(folder: Path) -> None:
+        _warn_of_shared_files(files, share)
         _tokenise(data, entries, tokenizer, folder)
         if _stamps(sources) != stamps:
             raise DataError("a file of the corpus changed while it was read; start again")
@@ -106,6 +108,26 @@ def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
     validation = None if entry is None else _open(folder, manifest, entry, data, needed, "validation")
     former = tuple(_digest([*key, tokenizer.hash]) for key in (flat_key, first_key))
     return TokenizedCorpus(tokenizer, objective, train, validation, manifest, folder, former)
+
+
+def _warn_of_shared_files(files: Sequence[Sequence[SourceFile]], share: float) -> None:
+    """Log a warning about files that two corpora read: each of them is divided by itself.
+
+    Args:
+        files: those of the training corpus and, if there is one, those of the validation corpus.
+        share: share of the documents that is held out.
+    """
+    paths = [[source.path.resolve() for source in of_corpus] for of_corpus in files]
+    # If nothing of the training corpus is held out, a file may be in two parts of a mixture.
+    counts = Counter(chain.from_iterable(paths if share else map(dict.fromkeys, paths)))
+    shared = [path for path, count in counts.items() if count > 1]
+    if shared:
+        log.warning(
+            "data: two corpora read the same text, in %d files, the first is %s; what is held out of one can "
+            "be learned from the other",
+            len(shared),
+            shared[0],
+        )
 
 
 def _check_vocabulary(
