@@ -37,7 +37,7 @@ def test_accepted(name: str) -> None:
     published = PUBLISHED[name]["config"]
     config = family(name).to_zoo(published, name)
     if published["architectures"][0].endswith(SUFFIX):
-        config = read_classifier(family(name), config, published)
+        config = read_classifier(family(name), config, published, name)
     model = build_model({"model": config.model_dump()}, device="meta")
     assert sum(p.numel() for p in model.parameters()) == PUBLISHED[name]["parameters"]
 
