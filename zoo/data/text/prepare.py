@@ -137,11 +137,11 @@ def _check_vocabulary(
     if vocab_size is not None and needed > vocab_size:
         extra, key = len(objective.special_tokens), objective.token_key
         more = f", and the objective '{data.objective_name}' needs {extra} more" if extra else ""
-        named = f", or name tokens of the tokenizer by data.objective.{key}" if extra and key else ""
+        can_name = extra and key and tokenizer.special_tokens
+        named = f", or name tokens of the tokenizer by data.objective.{key}" if can_name else ""
         raise DataError(
             f"the tokenizer '{tokenizer.type}' has {tokenizer.vocab_size} tokens{more}, but "
-            f"model.vocab_size is {vocab_size}: set it to {needed} or more, or use a smaller tokenizer"
-            f"{named if tokenizer.special_tokens else ''}"
+            f"model.vocab_size is {vocab_size}: set it to {needed} or more, or use a smaller tokenizer{named}"
         )
 
 
