@@ -154,6 +154,15 @@ def test_damaged_and_empty_tables_are_refused(tmp_path: Path) -> None:
         list(ParquetCorpus(paths=[str(file)]).documents())
 
 
+def test_a_table_without_rows_among_others_is_no_error(tmp_path: Path) -> None:
+    file = write(tmp_path, [{"text": "a"}])
+    parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), tmp_path / "0.parquet")
+    assert [document.text for document in ParquetCorpus(paths=[str(tmp_path)]).documents()] == ["a"]
+    file.unlink()
+    with pytest.raises(DataError, match=r"0\.parquet: the table has no rows"):
+        list(ParquetCorpus(paths=[str(tmp_path)]).documents())
+
+
 def test_the_missing_package_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path, [{"text": "a"}])
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -25,20 +25,21 @@ FEATURES = b"huggingface"
 """The key in the metadata of a table's schema under which `datasets` describes the columns."""
 
 
-def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, JsonObject]]:
+def read_rows(path: Path, columns: Sequence[str], *, blank: bool = False) -> Iterator[tuple[str, JsonObject]]:
     """Stream the rows of a file.
 
     Args:
         path: a Parquet file, or a stream of Arrow's record batches, as `datasets` saves them.
         columns: names of the columns to read; the table has at least one of them.
+        blank: whether the table may be without rows.
 
     Yields:
         File and number of the row from 1, for messages; and the row, whose lists and structs are lists and
         dictionaries, and whose class labels of `datasets` are the names of the classes.
 
     Raises:
-        DataError: The file cannot be read, does not have the format of its suffix, has no row or none of the
-            columns, or has values that Python cannot represent.
+        DataError: The file cannot be read, does not have the format of its suffix, has none of the columns,
+            has no row and has to have some, or has values that Python cannot represent.
     """
     if path.suffix not in TABLES:
         raise DataError(f"{path}: expected a table, whose name ends in {' or '.join(TABLES)}")
@@ -62,7 +63,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, JsonObj
             raise
         except (pyarrow.ArrowException, OSError, OverflowError, ValueError) as error:
             raise DataError(f"{path}: cannot be read as {path.suffix[1:].capitalize()}: {error}") from error
-    if not number:
+    if not number and not blank:
         raise DataError(f"{path}: the table has no rows; leave it out")
 
 
