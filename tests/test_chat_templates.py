@@ -128,6 +128,46 @@ def test_the_named_default_of_several_templates(tmp_path: Path) -> None:
     assert reader(folder(tmp_path, "chatml", several)).chat_template == "{{ 1 }}"
 
 
+def takes_in_blanks(described: dict[str, Any]) -> None:
+    """As the special tokens of Phi-3 and Phi-4 do."""
+    for token in described["added_tokens"]:
+        token["rstrip"] = True
+
+
+def trims_offsets(described: dict[str, Any]) -> None:
+    """As the tokenizer of GPT-NeoX does: the positions of tokens are without their blanks."""
+    described["post_processor"] = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
+
+
+@pytest.mark.parametrize("change", [dict, takes_in_blanks, trims_offsets])
+@pytest.mark.parametrize("name", ["chatml", "llama-3", "phi-3", "phi-4", "deepseek-v3"])
+def test_where_an_answer_begins_and_ends(tmp_path: Path, name: str, change: Any) -> None:
+    """At the first token that its prompt does not have, and at its special token, whose beginning the next
+    question may be."""
+    place = folder(tmp_path, name) / "tokenizer.json"
+    described = json.loads(place.read_text("utf-8"))
+    change(described)
+    place.write_text(json.dumps(described), encoding="utf-8")
+    questions, answers = ["fox", "<", "<|", "dogs\n"], ["\n\n over", "   13 lazy ", "\tfox\n", " \n  x"]
+    pairs = zip(questions, answers, strict=True)
+    talk = [turn for q, a in pairs for turn in (("user", q), ("assistant", a))]
+    tokens, mask = JinjaTemplate().encode(messages(talk), reader(tmp_path))
+    theirs: Any = AutoTokenizer.from_pretrained(tmp_path)
+    expected = [False] * len(tokens)
+    for i in range(1, len(talk), 2):
+        before = [{"role": role, "content": content} for role, content in talk[:i]]
+        prompt = theirs.apply_chat_template(before, add_generation_prompt=True, return_dict=False)
+        begin = next(n for n, token in enumerate(tokens) if prompt[n : n + 1] != [token])
+        end = tokens.index(theirs.convert_tokens_to_ids(END[name]), begin) + 1
+        expected[begin:end] = [True] * (end - begin)
+    assert mask == expected
+
+
 PLAIN = "{% for m in messages %}{{ {'user': 'Q: '}.get(m.role, 'A: ') + m.content + '\n' }}{% endfor %}"
 
 
@@ -197,6 +237,15 @@ def test_where_answers_end_although_it_cannot_be_told_what_is_learned(
         template.encode(messages(TALK), tokenizer)
     theirs: Any = AutoTokenizer.from_pretrained(tmp_path)
     assert template.end_id(tokenizer) == theirs.convert_tokens_to_ids(end)
+
+
+def test_the_end_of_answers_that_are_marked_with_a_line_end(tmp_path: Path) -> None:
+    """It is learned and ends no answer, unlike the special token in front of it."""
+    source = TEMPLATES["marked"].replace("'<|end|>' }}", "'<|end|>\\n' }}")
+    tokenizer, template = reader(folder(tmp_path, "marked")), JinjaTemplate(source=source)
+    tokens, mask = template.encode(messages(TALK), tokenizer)
+    assert mask[-1] and tokenizer.decode(tokens[-1:]) == "\n"
+    assert template.end_id(tokenizer) == tokenizer.token_id("<|end|>")
 
 
 def test_the_end_of_answers_of_a_template_with_a_mistake(tmp_path: Path) -> None:

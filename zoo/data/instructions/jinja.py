@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Literal
 
 from pydantic import Field
@@ -26,7 +27,7 @@ class JinjaTemplate(Template):
 
     The text, and therefore the tokens, are those of transformers' `apply_chat_template`. The model learns the
     parts that the template marks with ``{% generation %}`` or, if it marks nothing, each answer from the
-    first character after its prompt to the special token that ends the answer.
+    first token that its prompt does not have to the special token that ends the answer.
     """
 
     type: Literal["jinja"] = "jinja"
@@ -44,9 +45,15 @@ class JinjaTemplate(Template):
             for token in reader.special_tokens:
                 if token in message.content:
                     raise DataError(f"message {i + 1} spells out {token!r}, a special token of the tokenizer")
-        spans, text = self._answers(messages, reader)
+        text, spans, are_marked = self._answers(messages, reader)
         tokens, places = reader.encode_with_offsets(text)
-        mask = [any(_is_in(place, span) for span in spans) for place in places]
+        mask = [False] * len(tokens)
+        for span in spans:
+            inside = [i for i, place in enumerate(places) if _is_in(place, span)]
+            if inside and not are_marked:
+                inside = [*range(_behind_prompt(text[: span[0]], tokens, places, reader), inside[-1] + 1)]
+            for i in inside:
+                mask[i] = True
         if not any(mask):
             raise DataError("the chat template leaves out what the assistant says")
         length = len(mask) - mask[::-1].index(True)
@@ -73,19 +80,22 @@ class JinjaTemplate(Template):
     def end_id(self, tokenizer: Tokenizer) -> int:
         """The last learned token of an answer if it is a special token, or else the end-of-document id.
 
-        If it cannot be told what is learned, as where the prompt begins a reasoning that conversations leave
-        out, it is the first special token behind an answer.
+        Blanks that are learned behind it do not count. If it cannot be told what is learned, as where the
+        prompt begins a reasoning that conversations leave out, it is the first special token behind an
+        answer.
         """
         reader = _reader(tokenizer)
         talk = [Message("user", "The question."), Message("assistant", ANSWER)]
         try:
-            last = self.encode(talk, tokenizer).tokens[-1]
+            learned = zip(*self.encode(talk, tokenizer), strict=True)
         except ChatTemplateError:
             raise
         except DataError:
             [rendered] = self._render([(talk, False)], reader)
             return _special_behind(rendered.text, reader)
-        return last if reader.is_special(last) else tokenizer.eos_id
+        texts = [(token, reader.decode([token]).strip()) for token, is_learned in learned if is_learned]
+        last = next((token for token, text in reversed(texts) if text or reader.is_special(token)), None)
+        return last if last is not None and reader.is_special(last) else tokenizer.eos_id
 
     def _render(
         self, requests: Sequence[tuple[Sequence[Message], bool]], reader: HuggingFaceTokenizer
@@ -102,14 +112,16 @@ class JinjaTemplate(Template):
             )
         return text
 
-    def _answers(self, messages: Sequence[Message], reader: HuggingFaceTokenizer) -> tuple[list[Span], str]:
-        """The character positions of the learned parts, and the text of the conversation."""
+    def _answers(
+        self, messages: Sequence[Message], reader: HuggingFaceTokenizer
+    ) -> tuple[str, list[Span], bool]:
+        """The text of a conversation, the positions of what is learned, and whether the template marks it."""
         answers = [i for i, message in enumerate(messages) if message.role == "assistant"]
         whole: tuple[Sequence[Message], bool] = (messages, False)
         conversation, *prompts = self._render([whole, *((messages[:i], True) for i in answers)], reader)
         text = conversation.text
         if conversation.generated:
-            return conversation.generated, text
+            return text, conversation.generated, True
         spans = []
         for i, prompt in zip(answers, prompts, strict=True):
             start, content = len(prompt.text), messages[i].content.strip()
@@ -130,7 +142,7 @@ class JinjaTemplate(Template):
             limit = text.find(following, end) if following else -1
             limit = len(text) if limit < 0 else limit
             spans.append((start, _end_of_turn(text, end, limit, reader.special_tokens)))
-        return spans, text
+        return text, spans, False
 
 
 def _is_in(place: Span, span: Span) -> bool:
@@ -138,9 +150,30 @@ def _is_in(place: Span, span: Span) -> bool:
     return span[0] <= place[0] < span[1] or place[0] < span[0] < place[1]
 
 
+def _behind_prompt(
+    prompt: str, tokens: Sequence[int], places: Sequence[Span], reader: HuggingFaceTokenizer
+) -> int:
+    """The index of the first token of a conversation that a prompt, the beginning of its text, does not have.
+
+    It is the one at whose first character the prompt ends, unless a token has characters of both sides, such
+    as a special token with the blanks behind it, or the positions of a token leave out its blanks.
+    """
+    end = len(prompt)
+    first = next((i for i, place in enumerate(places) if place[1] > end), len(places))
+    around = [*places[max(0, first - 1) : first + 1]]
+    if around and around[-1][0] == end and all(begin < behind for begin, behind in around):
+        return first
+    pairs = zip(reader.encode_with_special_tokens(prompt), tokens, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
 def _end_of_turn(text: str, start: int, limit: int, special_tokens: Sequence[str]) -> int:
-    """The end of the first special token that begins between `start` and `limit`; otherwise `start`."""
-    tokens = [(at, -len(token)) for token in special_tokens if 0 <= (at := text.find(token, start)) < limit]
+    """The end of the first special token that begins between `start` and `limit`; otherwise `start`.
+
+    One that begins at `limit` counts: a message has no special token, so that its text is found there only
+    because the token begins with it, as ``<|im_end|>`` does with ``<``.
+    """
+    tokens = [(at, -len(token)) for token in special_tokens if 0 <= (at := text.find(token, start)) <= limit]
     if not tokens:
         return start
     at, length = min(tokens)
