@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from command_line import zoo
 from hub_tokenizers import byte_level
 from transformers import AutoTokenizer
 
 from zoo.data.instructions.files import Message, read_conversations
 from zoo.data.instructions.jinja import JinjaTemplate
+from zoo.data.prompting import stop_ids
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.huggingface import HuggingFaceConfig, HuggingFaceTokenizer
 from zoo.hub.export import export_model
@@ -410,3 +412,34 @@ def test_generate_in_the_template(
     (tmp_path / "hub" / "chat_template.jinja").unlink(missing_ok=True)
     zoo("generate", tmp_path / "hub", "--chat", status=2)
     assert "hub: data.template: the tokenizer comes without a chat template" in capsys.readouterr().err
+
+
+def test_a_special_token_as_a_stop_string(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends the text, although no text contains it; one that the model does not have is no token for it."""
+    tokenizer = reader(folder(tmp_path, "chatml"))
+    sizes: Any = {
+        "type": "gpt",
+        "vocab_size": tokenizer.vocab_size,
+        "d_model": 16,
+        "n_layers": 1,
+        "n_heads": 2,
+    }
+    export_model(initial_model(load_config({"model": sizes})).model, tmp_path / "hub", tokenizer=tokenizer)
+    written = tokenizer.encode_with_special_tokens(" over<|im_start|> dogs")
+
+    def fixed(*_: object, **given: Any) -> Any:
+        for token in written:
+            yield torch.tensor([[token]])
+            if token in given["eos_id"]:
+                return
+
+    monkeypatch.setattr("zoo.evaluation.text_generator.steps", fixed)
+    for stop, expected in {"<|im_start|>": "fox over", "dogs": "fox over "}.items():
+        zoo("generate", tmp_path / "hub", "fox", "--stop", stop)
+        assert capsys.readouterr().out == expected + "\n"
+    start = tokenizer.token_id("<|im_start|>")
+    assert start is not None
+    assert stop_ids(["<|im_start|>", "fox"], tokenizer, start + 1) == {start}
+    assert stop_ids(["<|im_start|>"], tokenizer, start) == set()

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from lm_eval.api.instance import Instance
 from lm_eval.evaluator import evaluate
 from lm_eval.models.huggingface import HFLM
 from local_tasks import no_network, write_tasks
 from test_chat_templates import folder, reader
 from test_lm_eval import assert_equal
+from tiny_runs import tiny_fields
 
 from zoo.evaluation.harness import ZooLM
 from zoo.evaluation.offline import offline
@@ -23,6 +26,8 @@ from zoo.evaluation.warnings_only import warnings_only
 from zoo.hub.export import export_model
 from zoo.run.config import load_config
 from zoo.run.first_weights import initial_model
+from zoo.sampling import steps
+from zoo.train.run import train
 from zoo.utils.errors import DataError, ZooError
 
 NAMES = ["quiz", "write"]
@@ -73,6 +78,81 @@ def test_scores_are_those_of_transformers(model: Path, questions: Path) -> None:
     ours = answers(ZooLM(model, context=256, device="cpu", batch_size=7))
     assert ours[0] == theirs[0]
     assert_equal(ours[1:], theirs[1:])
+
+
+def test_tokens_that_the_tokenizer_does_not_have(
+    questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a vocabulary that was rounded up have no text, as in transformers."""
+    sizes = {"type": "gpt", "vocab_size": 900, "d_model": 16, "n_layers": 1, "n_heads": 2}
+    made = initial_model(load_config({"model": sizes, "seed": 1})).model
+    export_model(made, tmp_path / "hub", tokenizer=reader(folder(tmp_path, "chatml")))
+    drawn: list[int] = []
+
+    def answers(asked: Any) -> Any:
+        with offline(), warnings_only():
+            loaded = load_tasks(["write"], questions, fewshot=None, limit=None, context=256)
+            results: Any = evaluate(asked, loaded, log_samples=True, bootstrap_iters=0)
+        return [sample["resps"] for sample in results["samples"]["write"]]
+
+    def watched(*given: Any, **settings: Any) -> Any:
+        for new in steps(*given, **settings):
+            drawn.extend(new.flatten().tolist())
+            yield new
+
+    monkeypatch.setattr("zoo.evaluation.continuation.steps", watched)
+    ours = answers(ZooLM(tmp_path / "hub", context=256, device="cpu"))
+    assert max(drawn) >= reader(tmp_path).vocab_size
+    assert ours == answers(HFLM(pretrained=str(tmp_path / "hub"), device="cpu", dtype="float32"))
+
+
+def test_a_special_token_in_until(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ends the text, as tasks with the ends of several models ask for."""
+    asked = ZooLM(model, context=256, device="cpu")
+    tokens = asked.evaluated.tokenizer.encode_with_special_tokens(" over<|im_start|> dogs")
+
+    def fixed(*_: object, **given: Any) -> Any:
+        assert asked.evaluated.tokenizer.token_id("<|im_start|>") in given["eos_id"]
+        for token in tokens:
+            yield torch.tensor([[token]])
+
+    monkeypatch.setattr("zoo.evaluation.continuation.steps", fixed)
+    settings = {"until": ["<|im_start|>"], "max_gen_toks": 8}
+    request = Instance("generate_until", {}, ("fox", settings), 0)
+    assert asked.generate_until([request]) == [" over"]
+
+
+def trained(place: Path, template: object) -> Path:
+    """A short run on a conversation, whose tokenizer has Phi-3's template."""
+    talk = {"prompt": "fox?", "response": "jumps"}
+    (place / "talk.jsonl").write_text(json.dumps(talk), encoding="utf-8")
+    settings = tiny_fields(place, steps=5)
+    settings["model"]["vocab_size"] = 310
+    settings["data"] = {
+        "type": "instructions",
+        "train": str(place / "talk.jsonl"),
+        "validation": None,
+        "template": template,
+        "tokenizer": {"type": "huggingface", "path": str(folder(place, "phi-3"))},
+        "context": 256,
+    }
+    return train(load_config(settings)).folder
+
+
+def test_an_answer_ends_where_the_template_of_the_training_ends_it(tmp_path: Path) -> None:
+    asked = ZooLM(trained(tmp_path, "jinja"), device="cpu").evaluated
+    ends = {asked.tokenizer.token_id(token) for token in ("<|end|>", "<|endoftext|>")}
+    assert asked.end_ids == ends
+
+
+def test_a_run_is_not_asked_in_another_template_than_that_of_its_training(
+    questions: Path, tmp_path: Path
+) -> None:
+    """Although the folder of its tokenizer has one."""
+    settings: dict[str, Any] = {"task_path": questions, "device": "cpu", "out": tmp_path / "tasks.json"}
+    with pytest.raises(DataError, match=r"trained with data\.template 'chat', in which the harness"):
+        tasks(trained(tmp_path, "chat"), ["quiz"], chat_template=True, **settings)
+    assert not (tmp_path / "tasks.json").exists()
 
 
 def test_the_report_says_how_it_was_asked(model: Path, questions: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Protocol
 
 from zoo.data.tokenizers.base import Tokenizer
@@ -77,3 +77,15 @@ class HubPrompting:
 def decode_in_vocabulary(ids: Iterable[int], tokenizer: Tokenizer) -> str:
     """Decode generated ids without those outside the tokenizer's vocabulary, which a model may generate."""
     return tokenizer.decode(token for token in ids if token < tokenizer.vocab_size)
+
+
+def stop_ids(stop: Sequence[str], tokenizer: Tokenizer, vocab_size: int) -> frozenset[int]:
+    """The ids of the stop strings that are special tokens, which decoding leaves out of the text.
+
+    Args:
+        stop: strings before which a text ends.
+        tokenizer: the tokenizer of the text.
+        vocab_size: vocabulary of the model; tokens beyond it do not count.
+    """
+    ids = (tokenizer.token_id(text) for text in stop if text in tokenizer.special_tokens)
+    return frozenset(token for token in ids if token is not None and token < vocab_size)

@@ -11,6 +11,7 @@ from zoo.checkpoint.model import load_model
 from zoo.data.corpora.text import TextCorpus
 from zoo.data.instructions.dataset import InstructionData
 from zoo.data.instructions.jinja import JinjaTemplate
+from zoo.data.instructions.template import Template
 from zoo.data.text.dataset import TextData
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.saved import find_tokenizer
@@ -36,7 +37,7 @@ class EvaluatedModel:
         context: number of tokens in a sequence of its training, or its number of positions; None: unknown.
         lines: whether each line of its training text was a document.
         separates_documents: whether tokens saw only those of their own document (`documents: masked`).
-        template: the chat template of its training, or otherwise of its tokenizer; None: there is none.
+        template: the template of its training on conversations, or otherwise the tokenizer's own.
     """
 
     model: LanguageModel
@@ -47,7 +48,7 @@ class EvaluatedModel:
     context: int | None
     lines: bool
     separates_documents: bool
-    template: JinjaTemplate
+    template: Template
 
 
 def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.device) -> EvaluatedModel:
@@ -74,16 +75,18 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
     check_together(path, model_tokenizer, config.vocab_size)
     start_id, prefix_ids = model_tokenizer.start_id, model_tokenizer.prefix_ids
     context, lines, separates_documents = config.max_seq_len, False, False
-    template = JinjaTemplate()
+    template: Template = JinjaTemplate()
     data = data_of(path)
+    end_ids = published_ends(path, model, data) | {model_tokenizer.eos_id}
     if data is not None:
         context = data.length
         if isinstance(data, TextData):
             start_id, prefix_ids = model_tokenizer.eos_id, []
             separates_documents = data.separates_documents
             lines = isinstance(data.corpus, TextCorpus) and data.corpus.document == "line"
-        elif isinstance(data, InstructionData) and isinstance(data.template, JinjaTemplate):
+        elif isinstance(data, InstructionData):
             template = data.template
+            end_ids |= {data.prompting.eos_id(model_tokenizer)}
     elif (hub_config := model.published.get("config")) is not None:
         context, bos_id = context or hub_config.get(POSITIONS), hub_config.get("bos_token_id")
         start_id = start_id if bos_id is None else bos_id
@@ -96,7 +99,7 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
         model,
         model_tokenizer,
         start_id,
-        published_ends(path, model, data) | {model_tokenizer.eos_id},
+        end_ids,
         prefix_ids,
         context,
         lines,

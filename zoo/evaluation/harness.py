@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from lm_eval.api.instance import Instance
@@ -16,7 +17,10 @@ from lm_eval.api.registry import register_model
 from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
+from zoo.config.registry import type_of
 from zoo.data.instructions.files import Message
+from zoo.data.instructions.jinja import JinjaTemplate
+from zoo.data.prompting import decode_in_vocabulary, stop_ids
 from zoo.data.tokenizers.base import check_ids
 from zoo.evaluation.continuation import batches, continuations
 from zoo.evaluation.evaluated_model import load_evaluated_model
@@ -101,7 +105,22 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             chat_template: an argument of the harness that has no effect here, because a model has one
                 template.
         """
-        return str(self.evaluated.template.identity(self.evaluated.tokenizer))
+        return str(self._template.identity(self.evaluated.tokenizer))
+
+    @property
+    def _template(self) -> JinjaTemplate:
+        """The chat template.
+
+        Raises:
+            DataError: The model was trained in a template that makes tokens, not a text for the harness.
+        """
+        template = self.evaluated.template
+        if not isinstance(template, JinjaTemplate):
+            raise DataError(
+                f"the model was trained with data.template '{type_of(template)}', in which the harness "
+                "cannot ask questions; expected one trained with 'jinja', or no chat template"
+            )
+        return template
 
     def apply_chat_template(
         self, chat_history: Sequence[JsonObject], add_generation_prompt: bool = True
@@ -115,13 +134,14 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             add_generation_prompt: False if the task writes the beginning of the answer itself.
 
         Raises:
-            DataError: There is no chat template, or it refuses the conversation or a begun answer.
+            DataError: There is no chat template, the model was trained in another one, or it refuses the
+                conversation or a begun answer.
         """
         if not add_generation_prompt:
             raise DataError("a chat template cannot be used with a task that begins the answer (gen_prefix)")
         self._in_template = True
         messages = [Message(turn["role"], turn["content"]) for turn in chat_history]
-        return self.evaluated.template.render_prompt(messages, self.evaluated.tokenizer)
+        return self._template.render_prompt(messages, self.evaluated.tokenizer)
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: object) -> list[int]:
         """Turn text into ids.
@@ -208,15 +228,16 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             for settings in dict.fromkeys(of_requests):
                 members = [i for i, other in enumerate(of_requests) if other == settings]
                 prompts = [self._prompt(requests[i].args[0], settings.max_new_tokens) for i in members]
+                at = stop_ids(settings.stop, self.evaluated.tokenizer, self.evaluated.model.config.vocab_size)
                 for number, batch in enumerate(batches(self.evaluated.model, prompts, self.batch_size)):
                     generated = continuations(
                         self.evaluated.model,
-                        self.evaluated.tokenizer.decode,
+                        partial(decode_in_vocabulary, tokenizer=self.evaluated.tokenizer),
                         [prompts[i] for i in batch],
                         # With one seed for all, a question that is asked twice would get the same answer
                         # twice.
                         replace(settings, sampling=settings.sampling.with_seed(number)),
-                        self.evaluated.end_ids,
+                        self.evaluated.end_ids | at,
                     )
                     for i, text in zip(batch, generated, strict=True):
                         texts[members[i]] = postprocess_generated_text(text, list(settings.stop), None)

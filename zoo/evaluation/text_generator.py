@@ -13,7 +13,7 @@ from zoo.data.dataset import DataConfig
 from zoo.data.instructions.dataset import TemplatePrompting
 from zoo.data.instructions.files import Message
 from zoo.data.instructions.jinja import JinjaTemplate
-from zoo.data.prompting import DECODER_START_ID, HubPrompting, Prompting
+from zoo.data.prompting import DECODER_START_ID, HubPrompting, Prompting, stop_ids
 from zoo.data.tokenizers.base import check_ids
 from zoo.models import LanguageModel, Model
 from zoo.run.limits import require_memory
@@ -95,7 +95,7 @@ class TextGenerator:
                 gaps to fill.
             max_new_tokens: largest number of tokens to add; a document may end earlier.
             sampling: the settings of the sampling.
-            stop: strings before which the continuation or answer ends.
+            stop: strings before which the continuation or answer ends, or special tokens at which it does.
             count: number of continuations.
             show: a function that receives the text of the only continuation piece by piece.
 
@@ -197,7 +197,8 @@ class TextGenerator:
             if show:
                 show(piece)
 
-        ends = {prompting.eos_id(self._tokenizer), *self._published_ends}
+        at = stop_ids(stop, self._tokenizer, self._model.recipe.model.vocab_size)
+        ends = {prompting.eos_id(self._tokenizer), *self._published_ends, *at}
         ended = [False] * count
         for drawn in steps(
             self._model,
