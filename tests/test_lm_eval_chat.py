@@ -106,6 +106,17 @@ def test_tokens_that_the_tokenizer_does_not_have(
     assert ours == answers(HFLM(pretrained=str(tmp_path / "hub"), device="cpu", dtype="float32"))
 
 
+def test_what_is_in_front_of_a_text_without_a_context(model: Path, tmp_path: Path) -> None:
+    """What the harness's class takes: a token of the tokenizer, which config.json may not name, as Qwen's."""
+    shutil.copytree(model, tmp_path / "hub")
+    place = tmp_path / "hub" / "config.json"
+    place.write_text(json.dumps(json.loads(place.read_text("utf-8")) | {"bos_token_id": 7}), "utf-8")
+    ours = ZooLM(tmp_path / "hub", context=256, device="cpu")
+    assert ours.evaluated.start_id == 7
+    theirs = HFLM(pretrained=str(tmp_path / "hub"), device="cpu", dtype="float32")
+    assert ours.prefix_token_id == theirs.prefix_token_id == ours.evaluated.tokenizer.token_id("<|im_end|>")
+
+
 def test_a_special_token_in_until(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ends the text, as tasks with the ends of several models ask for."""
     asked = ZooLM(model, context=256, device="cpu")

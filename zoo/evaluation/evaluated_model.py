@@ -14,6 +14,7 @@ from zoo.data.instructions.jinja import JinjaTemplate
 from zoo.data.instructions.template import Template
 from zoo.data.text.dataset import TextData
 from zoo.data.tokenizers.base import Tokenizer
+from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
 from zoo.data.tokenizers.saved import find_tokenizer
 from zoo.models import LanguageModel
 from zoo.run.trained import check_together, data_of, published_ends, tokenizer_of
@@ -31,6 +32,8 @@ class EvaluatedModel:
         model: the model, in evaluation mode.
         tokenizer: the tokenizer of its training.
         start_id: the token in front of a text.
+        task_start_id: the token in front of a text without a context in a task: that of lm-evaluation-harness
+            for a folder in the hub's format, and `start_id` for a model that zoo trained.
         end_ids: the tokens that end a generated text.
         prefix_ids: the tokens in front of a prompt: those of the tokenizer, or none if the model was trained
             on plain text, which has no prefix.
@@ -43,6 +46,7 @@ class EvaluatedModel:
     model: LanguageModel
     tokenizer: Tokenizer
     start_id: int
+    task_start_id: int
     end_ids: frozenset[int]
     prefix_ids: list[int]
     context: int | None
@@ -76,6 +80,7 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
     start_id, prefix_ids = model_tokenizer.start_id, model_tokenizer.prefix_ids
     context, lines, separates_documents = config.max_seq_len, False, False
     template: Template = JinjaTemplate()
+    task_start_id: int | None = None
     data = data_of(path)
     end_ids = published_ends(path, model, data) | {model_tokenizer.eos_id}
     if data is not None:
@@ -90,6 +95,8 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
     elif (hub_config := model.published.get("config")) is not None:
         context, bos_id = context or hub_config.get(POSITIONS), hub_config.get("bos_token_id")
         start_id = start_id if bos_id is None else bos_id
+        if isinstance(model_tokenizer, HuggingFaceTokenizer):
+            task_start_id = model_tokenizer.named_special_ids.get("bos_token", model_tokenizer.eos_id)
         if not isinstance(start_id, int) or not 0 <= start_id < config.vocab_size:
             raise DataError(
                 f"{path}: bos_token_id is {start_id!r}; expected a token below "
@@ -99,6 +106,7 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
         model,
         model_tokenizer,
         start_id,
+        start_id if task_start_id is None else task_start_id,
         end_ids,
         prefix_ids,
         context,

@@ -91,7 +91,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     @property
     def prefix_token_id(self) -> int:
         """The token in front of a text without a context."""
-        return self.evaluated.start_id
+        return self.evaluated.task_start_id
 
     @property
     def tokenizer_name(self) -> str:
