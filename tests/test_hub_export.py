@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +147,7 @@ def test_the_end_of_a_t5_run_is_that_of_its_targets(
     for path in (run, tmp_path / "out"):
         with pytest.raises(SystemExit):
             main(["generate", str(path), "--prompt", text, "--temperature", "0", "--max-new-tokens", "9"])
-        said.append(re.sub(r"<extra_id_\d+>", "", capsys.readouterr().out))
+        said.append(capsys.readouterr().out)
     assert said[0] == said[1]
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from zoo import load_model
 from zoo.data.dataset import BatchSpec
+from zoo.data.prompting import HubPrompting
 from zoo.hub.export import export
 from zoo.run.config import load_config
 from zoo.train.run import train
@@ -153,7 +154,9 @@ def test_spans_of_t5(tmp_path: Path) -> None:
     assert {first, first - 1} < set(encoded)
     assert objective.encode("", corpus.tokenizer) == []
     answer = [first, *corpus.tokenizer.encode("brown"), first - 1, *corpus.tokenizer.encode("lazy"), 1, 79]
-    assert objective.decode(answer, corpus.tokenizer) == "<extra_id_0>brown<extra_id_1>lazy"
+    for asked in (objective, HubPrompting(0)):  # a run, and a folder of the hub
+        assert asked.decode(answer, corpus.tokenizer) == "<extra_id_0>brown<extra_id_1>lazy"
+    assert HubPrompting(None).decode(answer, corpus.tokenizer) == "brown lazy"
 
 
 def test_a_run_and_back_to_transformers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from zoo.data.tokenizers.base import Tokenizer
 
 DECODER_START_ID = 0
 """First token of an encoder-decoder's target: T5's padding token, whose id may have other uses."""
+
+SENTINEL = re.compile(r"<extra_id_(\d+)>")
+"""T5's spelling of a sentinel in text."""
 
 
 class Prompting(Protocol):
@@ -70,13 +74,36 @@ class HubPrompting:
         return [*tokenizer.prefix_ids, *ids] if self.continues_prompt else [*ids, tokenizer.eos_id]
 
     def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:
-        """The text without special tokens."""
-        return decode_in_vocabulary(ids, tokenizer)
+        """The text without special tokens, but with the sentinels in the answer of an encoder-decoder."""
+        if self.continues_prompt:
+            return decode_in_vocabulary(ids, tokenizer)
+        names = [text for text in tokenizer.special_tokens if SENTINEL.fullmatch(text)]
+        return decode_with_sentinels(ids, tokenizer, {tokenizer.token_id(name): name for name in names})
 
 
 def decode_in_vocabulary(ids: Iterable[int], tokenizer: Tokenizer) -> str:
     """Decode generated ids without those outside the tokenizer's vocabulary, which a model may generate."""
     return tokenizer.decode(token for token in ids if token < tokenizer.vocab_size)
+
+
+def decode_with_sentinels(
+    ids: Iterable[int], tokenizer: Tokenizer, sentinels: Mapping[int | None, str]
+) -> str:
+    """Decode generated ids as `decode_in_vocabulary` does, but with the sentinels between the texts.
+
+    Args:
+        ids: the ids.
+        tokenizer: the tokenizer of the texts.
+        sentinels: the spellings of the sentinels by their ids.
+    """
+    text, run = "", list[int]()
+    for token in ids:
+        if token in sentinels:
+            text += decode_in_vocabulary(run, tokenizer) + sentinels[token]
+            run.clear()
+        else:
+            run.append(token)
+    return text + decode_in_vocabulary(run, tokenizer)
 
 
 def stop_ids(stop: Sequence[str], tokenizer: Tokenizer, vocab_size: int) -> frozenset[int]:

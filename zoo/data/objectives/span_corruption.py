@@ -10,7 +10,6 @@ length as well. With 15 % in spans of 3 tokens, 568 tokens of text make a source
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
@@ -25,7 +24,7 @@ from zoo.config.registry import OBJECTIVES
 from zoo.data.dataset import Batch
 from zoo.data.objectives.base import Objective
 from zoo.data.objectives.named_tokens import named_token
-from zoo.data.prompting import DECODER_START_ID
+from zoo.data.prompting import DECODER_START_ID, SENTINEL, decode_with_sentinels
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.utils.errors import DataError
 
@@ -34,9 +33,6 @@ RNG_STREAM = 0x7370616E
 
 END = "<|end|>"
 """Name of the token that ends sources and targets."""
-
-SENTINEL = re.compile(r"<extra_id_(\d+)>")
-"""T5's spelling of a sentinel in text."""
 
 
 @dataclass(frozen=True)
@@ -233,17 +229,8 @@ class SpanCorruption(Objective):
     def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:
         """Text of a target, with its sentinels; all other special tokens are left out."""
         tokens, spelling = self._tokens_of(tokenizer), self.sentinel_token or "<extra_id_{}>"
-        numbers = {token: i for i, token in enumerate(tokens.sentinels)}
-        text, run = "", list[int]()
-        for token in [*ids, tokens.end]:
-            if token not in numbers and token != tokens.end and token < tokenizer.vocab_size:
-                run.append(token)
-                continue
-            text += tokenizer.decode(run)
-            run.clear()
-            if token in numbers:
-                text += spelling.replace("{}", str(numbers[token]))
-        return text
+        names = {token: spelling.replace("{}", str(i)) for i, token in enumerate(tokens.sentinels)}
+        return decode_with_sentinels(ids, tokenizer, names)
 
 
 def random_partition(total: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
