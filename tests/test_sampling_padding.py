@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -100,6 +101,21 @@ def test_bad_prompts() -> None:
         left_padded([])
     with pytest.raises(DataError, match="prompts: number 1 is empty"):
         left_padded([[1], []])
+    with pytest.raises(DataError, match=r"prompts: number 1 is float32 \(2,\); expected token ids"):
+        left_padded([[1], [1.5, 2.0]])  # type: ignore[list-item]
+    with pytest.raises(DataError, match=r"prompts: number 0 is int64 \(\); expected token ids"):
+        left_padded(torch.tensor([1, 2]))
+    with pytest.raises(DataError, match=r"prompts: number 0 is int64 \(1, 2\); expected token ids"):
+        left_padded([torch.tensor([[1, 2]])])
+
+
+def test_prompts_may_be_tensors() -> None:
+    expected = left_padded([[1, 2], [3]])
+    given: Any = ([torch.tensor([1, 2]), torch.tensor([3])], [np.array([1, 2], np.int32), [3]])
+    for prompts in given:
+        for made, wanted in zip(left_padded(prompts), expected, strict=True):
+            assert torch.equal(made, wanted)
+    assert left_padded(torch.tensor([[1, 2], [3, 4]]))[0].tolist() == [[1, 2], [3, 4]]
 
 
 def test_a_recurrent_model_takes_no_mask() -> None:
