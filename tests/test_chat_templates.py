@@ -22,7 +22,7 @@ from zoo.hub.export import export_model
 from zoo.run.config import load_config
 from zoo.run.first_weights import initial_model
 from zoo.sampling import steps
-from zoo.utils.errors import DataError
+from zoo.utils.errors import ConfigError, DataError
 
 FILES = (Path(__file__).parent / "chat_templates").glob("*.jinja")
 TEMPLATES = {file.stem: file.read_text("utf-8") for file in FILES}
@@ -282,6 +282,12 @@ def test_a_template_that_cannot_be_used(tmp_path: Path, source: str, message: st
     assert not Path("hacked").exists()
 
 
+def test_the_source_is_no_file() -> None:
+    template = {"type": "jinja", "source": "chat_template.jinja"}
+    with pytest.raises(ConfigError, match=r"'chat_template\.jinja' writes nothing .* the name of its file"):
+        load_config({"data": {"type": "instructions", "train": "a.jsonl", "template": template}})
+
+
 def test_what_a_template_needs(tmp_path: Path) -> None:
     tokenizer, template = reader(folder(tmp_path, "chatml")), JinjaTemplate()
     with pytest.raises(DataError, match=r"message 1 spells out '<\|im_end\|>'"):
@@ -336,7 +342,7 @@ def test_bad_lines_are_left_out_on_request(tmp_path: Path, caplog: pytest.LogCap
         ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "was stopped"),
         ("{% if %}", "the chat template has a mistake: TemplateSyntaxError"),
         (
-            "fixed",
+            "{{ 'fixed' }}",
             "no training example is left of 4: .* refuses 4; the first error is: .*:1: which tokens of",
         ),
     ],

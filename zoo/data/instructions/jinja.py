@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from zoo.config.registry import TEMPLATES
 from zoo.data.instructions.files import Message
@@ -32,6 +32,16 @@ class JinjaTemplate(Template):
 
     type: Literal["jinja"] = "jinja"
     source: str | None = Field(None, description="text of a template; null: the one of the tokenizer")
+
+    @field_validator("source")
+    @classmethod
+    def _is_text(cls, source: str | None) -> str | None:
+        if source is not None and not any(mark in source for mark in ("{{", "{%")):
+            raise ValueError(
+                f"source {source!r} writes nothing of a conversation; expected the text of a chat template, "
+                "not the name of its file"
+            )
+        return source
 
     def encode(self, messages: Sequence[Message], tokenizer: Tokenizer) -> EncodedConversation:
         """Render and tokenise a conversation, without the text after the end of the last answer.
