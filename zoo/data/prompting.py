@@ -78,7 +78,8 @@ class HubPrompting:
         if self.continues_prompt:
             return decode_in_vocabulary(ids, tokenizer)
         names = [text for text in tokenizer.special_tokens if SENTINEL.fullmatch(text)]
-        return decode_with_sentinels(ids, tokenizer, {tokenizer.token_id(name): name for name in names})
+        known = {token: name for name in names if (token := tokenizer.token_id(name)) is not None}
+        return decode_with_sentinels(ids, tokenizer, known)
 
 
 def decode_in_vocabulary(ids: Iterable[int], tokenizer: Tokenizer) -> str:
@@ -86,9 +87,7 @@ def decode_in_vocabulary(ids: Iterable[int], tokenizer: Tokenizer) -> str:
     return tokenizer.decode(token for token in ids if token < tokenizer.vocab_size)
 
 
-def decode_with_sentinels(
-    ids: Iterable[int], tokenizer: Tokenizer, sentinels: Mapping[int | None, str]
-) -> str:
+def decode_with_sentinels(ids: Iterable[int], tokenizer: Tokenizer, sentinels: Mapping[int, str]) -> str:
     """Decode generated ids as `decode_in_vocabulary` does, but with the sentinels between the texts.
 
     Args:
