@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from zoo import load_model
 from zoo.data.instructions.dataset import InstructionData
 from zoo.data.instructions.files import Message
+from zoo.hub.export import export
 from zoo.run.config import load_config
 from zoo.train.run import train
 
@@ -73,6 +74,26 @@ def test_a_run_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str], name:
     ids = torch.tensor([reader.encode(asked, add_special_tokens=False)])
     written = theirs.generate(ids, max_new_tokens=20, do_sample=False, pad_token_id=0)
     assert reader.decode(written[0, ids.shape[1] :], skip_special_tokens=True) == "13 lazy dogs"
+
+
+SOURCE = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def test_the_template_of_the_training_goes_out(tmp_path: Path) -> None:
+    """And not that of the tokenizer's folder, in which the model was not trained."""
+    place = saved("byte-level", tmp_path / "hub")
+    (place / "chat_template.jinja").write_text("{{ messages[0].content }}", encoding="utf-8")
+    template, tokenizer = {"type": "jinja", "source": SOURCE}, {"type": "huggingface", "path": str(place)}
+    settings = fields(tmp_path, tokenizer, template, vocab_size=304)
+    settings["train"] |= {"steps": 5, "eval_every": 5, "checkpoint_every": 5}
+    export(train(load_config(settings)).folder, tmp_path / "exported")
+    theirs: Any = AutoTokenizer.from_pretrained(tmp_path / "exported")
+    asked = [{"role": "user", "content": "over"}]
+    written = theirs.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
+    assert written == "<|im_start|>user\nover<|im_end|>\n<|im_start|>assistant\n"
 
 
 def test_from_a_run_on_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,8 +16,10 @@ from zoo.checkpoint.model import FLOATING, load_model
 from zoo.data.classification.class_names import read_labels
 from zoo.data.classification.dataset import ClassificationData
 from zoo.data.classification.encoding import TextPairEncoder
+from zoo.data.instructions.dataset import InstructionData
+from zoo.data.instructions.jinja import JinjaTemplate
 from zoo.data.tokenizers.base import Tokenizer
-from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
+from zoo.data.tokenizers.huggingface import CHAT_TEMPLATE_FILE, HuggingFaceTokenizer
 from zoo.hub import CONFIG, GENERATION_CONFIG, register_auto
 from zoo.hub.adapter import BASE_NAME, Adapter, adapter_of, changes_of, trained_whole
 from zoo.hub.classifier import classifier_family, text_end, write_classifier
@@ -123,6 +125,8 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str | None = None)
         notes = {"context": data.length, "end": asked.eos_id(tokenizer), "special": asked.special_tokens}
     if isinstance(data, ClassificationData) and tokenizer is not None:
         notes["texts"] = data.encoder(model.recipe.model, tokenizer)
+    if isinstance(data, InstructionData) and isinstance(data.template, JinjaTemplate):
+        notes["chat_template"] = data.template.source
     wanted = None if dtype is None else FLOATING[dtype]
     with suppress(DataError):  # only classifiers have class names
         notes["labels"] = read_labels(model_folder(source).path)
@@ -144,6 +148,7 @@ def export_model(
     end: int | None = None,
     special: Sequence[str] = (),
     texts: TextPairEncoder | None = None,
+    chat_template: str | None = None,
     source: Path | None = None,
     base: str | None = None,
     labels: Sequence[str] = (),
@@ -165,6 +170,8 @@ def export_model(
         special: names of the ids after the tokenizer's vocabulary, in their order.
         texts: the encoder of texts and pairs that a classifier was trained with, for the tokenizer; None: it
             is not known.
+        chat_template: the text of the chat template that the model was trained in, for the tokenizer; None:
+            the tokenizer's own, if it has one.
         source: the path of the model, for the README.md; None: there is none.
         labels: names of the classes of a classifier; empty: those of the folder that it came from, or
             LABEL_0, ...
@@ -222,6 +229,8 @@ def export_model(
         if tokenizer is not None:
             why_not = export_tokenizer(tokenizer, folder, special, end, texts, segments)
         written = why_not is None
+        if written and chat_template is not None:
+            (folder / CHAT_TEMPLATE_FILE).write_text(chat_template, encoding="utf-8", newline="")
         words = "" if adapter is None else _write_adapter(adapter, model, family, folder, dtype, inputs)
         about = (
             family.architecture,
