@@ -358,6 +358,13 @@ def test_nulls_and_a_blank_input_count_as_missing(tmp_path: Path) -> None:
         read_conversations(written(tmp_path, [{"prompt": None, "response": "b"}]))
 
 
+@pytest.mark.parametrize("given", [0, [], False])
+def test_an_input_that_is_no_text(tmp_path: Path, given: object) -> None:
+    rows = [{"instruction": "a", "input": given, "output": "b"}]
+    with pytest.raises(DataError, match=r"train\.jsonl:1: field 'input' .*string"):
+        read_conversations(written(tmp_path, rows))
+
+
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"validation": 1.5}, "validation is 1.5; expected a file, a share between 0 and 1"),
     ({"template": "alpaca"}, "template.type: .*'alpaca'.*plain"),

@@ -116,7 +116,7 @@ def _question_and_answer(row: JsonObject, place: str, answer: str) -> tuple[Mess
 
 def _alpaca(row: JsonObject, place: str) -> tuple[Message, ...]:
     instruction, output = (text_field(row, key, place) for key in ("instruction", "output"))
-    given = text_field(row, "input", place, blank=True) if row.get("input") else ""
+    given = text_field(row, "input", place, blank=True) if "input" in row else ""
     question = f"{instruction}\n\n{given}" if given.strip() else instruction
     return Message("user", question), Message("assistant", output)
 
