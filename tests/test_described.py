@@ -14,6 +14,7 @@ from hub_models import saved
 from tiny_runs import tiny
 
 from zoo import load_model, save_model, split
+from zoo.checkpoint.safetensors import Part, read_tensors, write_piece
 from zoo.hub.export import export_model
 from zoo.run.explanation import explain
 from zoo.train.run import train
@@ -26,6 +27,23 @@ def run(folder: Path) -> Path:
 
 def checkpoint(folder: Path) -> Path:
     return next((run(folder) / "checkpoints").glob("step-*"))
+
+
+def checkpoint_of_ranks(folder: Path) -> Path:
+    """The same checkpoint, as two ranks write it: two pieces, the second of which has one row of each."""
+    path = checkpoint(folder)
+    file = path / "model.safetensors"
+    tensors, header = read_tensors(file)
+    for rank in range(2):
+        parts = {}
+        for name, tensor in tensors.items():
+            begin = max(len(tensor) - 1, 1) if tensor.dim() else 1
+            rows = (tensor[:begin] if rank == 0 else tensor[begin:]) if tensor.dim() else tensor
+            if rank == 0 or (tensor.dim() and len(rows)):
+                parts[name] = Part(rows, (rank * begin, *[0] * (tensor.dim() - 1))[: tensor.dim()])
+        write_piece(file, parts, header, rank, 2, "this")
+    file.unlink()
+    return path
 
 
 def hub(folder: Path) -> Path:
@@ -53,7 +71,7 @@ def adapter(folder: Path) -> Path:
     return folder / "out/adapter"
 
 
-@pytest.mark.parametrize("make", [checkpoint, hub, imported, file, adapter])
+@pytest.mark.parametrize("make", [checkpoint, checkpoint_of_ranks, hub, imported, file, adapter])
 def test_the_weights_that_are_there(
     make: Callable[[Path], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

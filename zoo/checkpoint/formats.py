@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from zoo.checkpoint.pieces import is_there
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
 from zoo.utils.untyped import Json
 
@@ -82,4 +83,4 @@ def holds_model(path: Path) -> bool:
         return path.suffix == CheckpointFolder(path).model.suffix
     if RunFolder(path).exists:
         return False
-    return folder_format(path) is not None or CheckpointFolder(path).model.is_file()
+    return folder_format(path) is not None or is_there(CheckpointFolder(path).model)

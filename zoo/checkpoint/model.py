@@ -16,8 +16,9 @@ from torch import nn
 
 from zoo.checkpoint.format import ModelFile, metadata
 from zoo.checkpoint.formats import FILE_FORMATS, FOLDER_FORMATS, OpenedCheckpoint, folder_format
+from zoo.checkpoint.pieces import is_there
 from zoo.checkpoint.recipe import Prepare, materialise
-from zoo.checkpoint.safetensors import check_match, count_entries, is_there, write_tensors
+from zoo.checkpoint.safetensors import check_match, count_entries, write_tensors
 from zoo.init.infer import unwrapped
 from zoo.models import Model
 from zoo.utils.atomic import write_file

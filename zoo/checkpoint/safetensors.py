@@ -33,6 +33,7 @@ from zoo.checkpoint.integrity import (
     require_same,
     write_checked,
 )
+from zoo.checkpoint.pieces import piece_of, pieces_of
 from zoo.utils.checksum import checksum
 from zoo.utils.errors import CheckpointError
 from zoo.utils.files import open_regular, parse_json
@@ -173,7 +174,7 @@ def write_piece(
     """
     offsets = {name: {"saved_offsets": part.begins} for name, part in parts.items()}
     header = {OFFSETS: json.dumps(offsets), VERSION: "1.0", PIECES: str(ranks), SAVE: save}
-    piece = path.with_name(f"shard-{rank + 1:05}-{path.stem}-00001-of-00001.safetensors")
+    piece = piece_of(path, rank)
     write_tensors(piece, {name: part.tensor for name, part in parts.items()}, {**metadata, **header})
     return piece
 
@@ -322,16 +323,6 @@ class TensorFile:
         tensor = torch.empty_like(self.tensors[name], device="cpu")
         self.read(name, tensor)
         return tensor
-
-
-def pieces_of(path: Path) -> list[Path]:
-    """The pieces of a file, in the order of the ranks; empty if there are none."""
-    return sorted(path.parent.glob(f"shard-*-{path.stem}-*.safetensors"))
-
-
-def is_there(path: Path) -> bool:
-    """Whether a file or its pieces exist."""
-    return path.is_file() or bool(pieces_of(path))
 
 
 def _chunks(file: BinaryIO, size: int) -> Iterator[bytes]:

@@ -24,10 +24,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from zoo.checkpoint.format import metadata
+from zoo.checkpoint.pieces import is_there
 from zoo.checkpoint.safetensors import (
     Part,
     TensorFile,
-    is_there,
     parts_of,
     read_tensors,
     write_piece,
