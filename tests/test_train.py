@@ -31,6 +31,7 @@ from zoo.train.step import Stepper, StepResult
 from zoo.utils.device import available, find_device
 from zoo.utils.errors import CheckpointError, ConfigError, DivergenceError, ZooError
 from zoo.utils.run_folder import RunFolder
+from zoo.utils.sharded import norms
 
 ALONE = World(0, 1, torch.device("cpu"))
 
@@ -145,6 +146,12 @@ def test_monitor_measures_what_it_says() -> None:
     assert row["m2"] == pytest.approx(m2)
     assert row["eta"] == entry.eta
     assert row["m2_over_eta"] == pytest.approx(m2 / entry.eta)
+
+
+def test_norms_of_bfloat16_are_float32() -> None:
+    """`train.storage: bf16` keeps matrices in bfloat16, whose next number above 4 is 4.03."""
+    rounded = torch.linspace(-1, 1, 48).bfloat16()
+    assert norms([rounded]).item() == pytest.approx(rounded.double().norm().item(), rel=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -129,12 +129,13 @@ def norms(tensors: Iterable[Tensor]) -> Tensor:
         tensors: plain or sharded tensors, the same on all ranks; they are processed one after the other.
 
     Returns:
-        (tensors,), in their dtype.
+        (tensors,), in float32 or float64: bfloat16 would round them to two digits.
     """
     of_tensors: list[Tensor] = []
     crossing: dict[ProcessGroup, list[int]] = defaultdict(list)
     for i, tensor in enumerate(tensors):
-        of_tensors.append(torch.linalg.vector_norm(local(tensor)))
+        dtype = torch.promote_types(tensor.dtype, torch.float32)
+        of_tensors.append(torch.linalg.vector_norm(local(tensor), dtype=dtype))
         if is_sharded(tensor):
             for mesh_dim, placement in enumerate(tensor.placements):
                 if placement.is_shard():
