@@ -19,6 +19,7 @@ from tiny_runs import assert_same, of_kind, tiny
 from torch import Tensor
 
 import zoo.checkpoint.safetensors
+import zoo.train.checkpoints
 from zoo import Registry, build_model, build_optimizer, load_model, merge, save_model, split
 from zoo.checkpoint.format import metadata
 from zoo.models import Model
@@ -318,6 +319,20 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save_model(model(seed=2), path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == [GOOD]
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not when the next one is due: without a checkpoint the steps in between would be lost."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(zoo.train.checkpoints, "write_tensors", full)
+    with pytest.raises(CheckpointError, match="step-00000005: cannot be written: No space left on device"):
+        train(tiny(tmp_path, checkpoint_every=5, eval_every=40))
+    assert len(of_kind(tmp_path / "runs/tiny", "train")) in (6, 7)  # the steps that ended in the meantime
 
 
 def test_a_disk_that_is_full_for_a_line_of_the_metrics(

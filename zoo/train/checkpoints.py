@@ -230,6 +230,11 @@ class Checkpoints:
 
         self._world.on_main(write)
 
+    @property
+    def failed(self) -> bool:
+        """Whether this rank has noticed that a checkpoint could not be written; `finish` then raises."""
+        return self._error is not None
+
     def release(self) -> None:
         """Wait until the tensors of the last `save` may change."""
         if self._writer is not None:

@@ -117,7 +117,7 @@ class TrainingLoop:
         )
 
     def _step(self, interrupt: Interrupt) -> bool:
-        """Take one step and log it; return whether any rank was asked to stop."""
+        """Take one step and log it; return whether any rank was asked to stop, or cannot write files."""
         parts, every = self.parts, self.settings.monitor_every
         spec = self._batch_spec(self.settings.batch_size, self.spikes.rollback_state.skipped)
         schedule = zip(parts.scheduler.base_lrs, parts.scheduler.lr_lambdas, strict=True)
@@ -129,7 +129,8 @@ class TrainingLoop:
         with self.clock.step(self.per_step):
             batch = self.batches.batch(spec)  # Where data limits the speed, the wait for it counts.
             buffers = [] if self.spikes.takes_every_step else buffers_of(parts.model)
-            result = parts.stepper.gradient(batch, lambda: interrupt.requested)
+            # Without a checkpoint all steps from here on would be lost: `_save` raises the error.
+            result = parts.stepper.gradient(batch, lambda: interrupt.requested or self.checkpoints.failed)
             if monitor is not None:
                 monitor.see_gradient()
             self._log_pending_spike()
