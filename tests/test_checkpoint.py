@@ -26,7 +26,9 @@ from zoo.models import Model
 from zoo.optim.state import flatten, state_by_name, unflatten
 from zoo.train.checkpoints import load_progress
 from zoo.train.distributed import World
+from zoo.train.metrics import MetricsLog
 from zoo.train.run import train
+from zoo.train.start import Start
 from zoo.utils.errors import CheckpointError, ZooError
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
 
@@ -348,6 +350,21 @@ def test_a_disk_that_is_full_for_a_line_of_the_metrics(
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(CheckpointError, match="cannot be written: No space left on device; what was saved"):
         train(tiny(tmp_path, steps=10))
+
+
+def test_a_disk_that_is_full_when_the_metrics_are_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network's file system notices it only then."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with MetricsLog(RunFolder(tmp_path), Start()) as log:
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(CheckpointError, match=r"metrics.jsonl: cannot be written: No space left on dev"):
+            log.flush()
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize("share", [0.8, 1.0])

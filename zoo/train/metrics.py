@@ -107,6 +107,12 @@ class MetricsLog:
                 logger.write(record)
 
     def flush(self) -> None:
-        """Write all lines to disk, so that no checkpoint is ahead of the file."""
+        """Write all lines to disk, so that no checkpoint is ahead of the file.
+
+        Raises:
+            CheckpointError: The file cannot be written: a network's file system may notice only here that the
+                disk is full.
+        """
         if self._file is not None:
-            os.fsync(self._file.fileno())
+            with explained(Path(self._file.name)):
+                os.fsync(self._file.fileno())
