@@ -21,7 +21,7 @@ from zoo.utils.errors import ZooError, did_you_mean
 from zoo.utils.measures import CROSS_ENTROPY, Measure, find_measure, require_recorded
 from zoo.utils.run_folder import RunFolder
 
-MAY_DIFFER = {"name", "description", "seed", "metric", "train.device"} | {
+MAY_DIFFER = {"name", "description", "seed", "metric"} | {
     key for key in MAY_CHANGE if not key.startswith(("train.steps", "train.spikes"))
 }
 """Settings in which two runs of one variant may differ."""

@@ -45,6 +45,7 @@ MAY_CHANGE = {"metric", "description"} | frozenset(
         "diagnose_every",
         "checkpoint_every",
         "keep_last",
+        "device",
         "runs_dir",
         "loggers",
         "recompute",
