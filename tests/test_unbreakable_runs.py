@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -33,7 +35,7 @@ from zoo.train.checkpoints import WRITER
 from zoo.train.run import train
 from zoo.train.spikecontrol import Rollback, go_back
 from zoo.utils import lock
-from zoo.utils.atomic import write_file, write_text
+from zoo.utils.atomic import write_file, write_folder, write_text
 from zoo.utils.errors import CheckpointError, ConfigError, ZooError
 from zoo.utils.lock import locked
 from zoo.utils.permissions import Permissions
@@ -521,6 +523,23 @@ def test_a_file_system_without_locks(
             locked(file, "busy"),
         ):
             pass
+
+
+def test_a_file_system_that_cannot_flush_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SMB shares answer with EINVAL; any other error stays one."""
+    answer = errno.EINVAL
+
+    def refused(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(answer, os.strerror(answer))
+
+    monkeypatch.setattr(os, "fsync", refused)
+    write_text(tmp_path / "new/sample.txt", "whole")
+    write_folder(tmp_path / "folder", lambda partial: write_text(partial / "a", "b"))
+    assert (tmp_path / "new/sample.txt").read_text() == "whole"
+    answer = errno.EIO
+    with pytest.raises(CheckpointError, match=r"sample.txt: cannot be written: Input/output error"):
+        write_text(tmp_path / "new/sample.txt", "again")
 
 
 def test_a_rank_without_its_launcher_ends() -> None:

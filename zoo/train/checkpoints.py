@@ -137,8 +137,8 @@ class Checkpoints:
         needed = weights + state_bytes(optimizer)
 
         def compare() -> None:
-            free = shutil.disk_usage(self._run.path).free
-            if free < needed:
+            total, _, free = shutil.disk_usage(self._run.path)
+            if total and free < needed:  # some network file systems do not tell their size
                 raise CheckpointError(
                     f"{self._run}: a checkpoint of this run takes {readable_bytes(needed)}, and its disk has "
                     f"{readable_bytes(free)} left; make room, or train elsewhere (train.runs_dir=...)"

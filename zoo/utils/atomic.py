@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import logging
 import os
@@ -265,12 +266,19 @@ def link(there: Path, here: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Write a file or folder to disk (fsync); nothing is done on Windows, which cannot open folders."""
+    """Write a file or folder to disk (fsync).
+
+    Nothing is done on Windows, which cannot open folders, and with folders of file systems that cannot flush
+    them (EINVAL), such as SMB shares and folders that a virtual machine shares.
+    """
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 
