@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -12,7 +14,8 @@ from torch import Tensor
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from zoo.checkpoint.safetensors import Part, TensorFile, read_tensors, write_piece
+import zoo.checkpoint.safetensors
+from zoo.checkpoint.safetensors import Part, TensorFile, read_tensors, write_piece, write_tensors
 from zoo.utils.errors import CheckpointError
 
 RANKS = 3
@@ -55,6 +58,31 @@ def test_pieces_are_read_as_one_file(path: Path) -> None:
     target = torch.empty(7, 5, dtype=torch.float64)
     TensorFile.open(path).read("matrix", target)
     assert torch.equal(target, WHOLE["matrix"].double())
+
+
+class Rows:
+    """The rows of a rank, as a sharded tensor gives them."""
+
+    def __init__(self, rows: Tensor) -> None:
+        self.to_local, self.detach = lambda: rows, lambda: self
+
+
+def test_rows_of_a_large_tensor_are_checked_without_reading_it_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensor, half = torch.arange(2.0**18).view(512, 512), slice(256, 512)
+    path = tmp_path / "model.safetensors"
+    write_tensors(path, {"matrix": tensor}, {})
+    monkeypatch.setattr(zoo.checkpoint.safetensors, "is_sharded", lambda _: True)
+    monkeypatch.setattr(zoo.checkpoint.safetensors, "own_slices", lambda _: (half, slice(None)))
+    monkeypatch.setattr(zoo.checkpoint.safetensors, "CHUNK", 1 << 12)
+    rows, file = torch.empty(256, 512), TensorFile.open(path)
+    tracemalloc.start()
+    file.read("matrix", cast(Tensor, Rows(rows)))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert torch.equal(rows, tensor[half])
+    assert peak < tensor.numel()  # a quarter of its bytes
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

@@ -34,7 +34,7 @@ from zoo.checkpoint.integrity import (
     write_checked,
 )
 from zoo.checkpoint.pieces import piece_of, pieces_of
-from zoo.utils.checksum import checksum
+from zoo.utils.checksum import Checksum, checksum
 from zoo.utils.errors import CheckpointError
 from zoo.utils.files import open_regular, parse_json
 from zoo.utils.printable import first_few
@@ -307,7 +307,7 @@ class TensorFile:
                 actual = reading.checksum
                 if (first, last) != (block.begin, block.end):  # other ranks read the other rows
                     file.seek(block.offset)
-                    actual = checksum(*_chunks(file, (block.end - block.begin) * row_bytes))
+                    actual = _checksum_of(file, (block.end - block.begin) * row_bytes)
             require_same(block.file, name, actual, block.checksum)
             if not reading.finite:
                 require_finite(block.file, name, buffer)
@@ -325,11 +325,13 @@ class TensorFile:
         return tensor
 
 
-def _chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """The next bytes of a file, in pieces."""
+def _checksum_of(file: BinaryIO, size: int) -> str:
+    """The checksum of the next bytes of a file, of which only a few are in memory at a time."""
+    total = Checksum()
     while size > 0 and (data := file.read(min(size, CHUNK))):
         size -= len(data)
-        yield data
+        total.update(data)
+    return total.text
 
 
 def _layout(path: Path) -> Iterator[tuple[str, Tensor, int, str | None]]:
