@@ -1,7 +1,7 @@
 """A model that starts from a checkpoint: the meaning of `model: {from: path}` in a configuration.
 
 Only the header of the checkpoint is read, not its weights. The resolved configuration contains all inherited
-values, so the checkpoint must exist when a run starts, but not when it is resumed.
+values, so the checkpoint must exist when a run starts, but not when the run is resumed by its folder.
 """
 
 from __future__ import annotations
