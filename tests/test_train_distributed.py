@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +16,21 @@ import torch
 import torch.distributed as dist
 from command_line import zoo
 from tiny_runs import ROOT, environment, of_kind, tiny_fields
-from two_ranks import train_on_two_ranks
+from two_ranks import start_ranks, train_on_two_ranks
 
 from zoo import load_model
 from zoo.checkpoint.model import find_checkpoint
 from zoo.checkpoint.safetensors import read_tensors
 from zoo.run.config import load_config
+from zoo.run.job import Job
 from zoo.run.train_config import ParallelConfig
 from zoo.train import distributed, rank_errors
+from zoo.train import run as running
 from zoo.train.build import seed_of_rank
-from zoo.train.distributed import world
+from zoo.train.distributed import World, world
 from zoo.train.launch import processes
 from zoo.train.run import train
+from zoo.train.start import Auto, Start, choose_start
 from zoo.utils.errors import ConfigError, RankError
 
 LAUNCHED = {
@@ -87,6 +93,32 @@ def test_two_ranks_are_one(tmp_path: Path) -> None:
         session = {**settings, "name": "two", "train": {**settings["train"], "steps": steps}}
         train_on_two_ranks(session, resume=resume)
     agree(one, one.parent / "two")
+
+
+def train_late(settings: dict[str, Any]) -> None:
+    """Train as a rank; the second one looks for a run in the folder when the first waits, or has made one."""
+    waiting = Path(settings["train"]["runs_dir"]).with_name("waiting")
+    waits, looks, original = itertools.count(1), itertools.count(1), World.wait
+
+    def wait(self: World) -> None:
+        if self.is_main and next(waits) == 2:
+            waiting.touch()
+        original(self)
+
+    def look(job: Job, resume: bool | Auto) -> Start:
+        is_late = os.environ["RANK"] == "1" and next(looks) == 2  # the first look precedes the lock
+        while is_late and not job.folder.exists and not waiting.exists():
+            time.sleep(0.05)
+        return choose_start(job, resume)
+
+    setattr(World, "wait", wait)  # noqa: B010
+    setattr(running, "choose_start", look)  # noqa: B010
+    train(load_config(settings))
+
+
+def test_a_slow_rank_does_not_find_the_run_that_the_first_one_begins(tmp_path: Path) -> None:
+    start_ranks(train_late, tiny_fields(tmp_path, steps=5))
+    assert len(of_kind(tmp_path / "runs/tiny", "train")) == 5
 
 
 @pytest.mark.usefixtures("without_plugins")

@@ -21,15 +21,16 @@ RANKS = 2
 
 def on_two_ranks(work: Callable[[World], None]) -> None:
     """Do `work`, a function of a module, on both ranks; what fails there fails here."""
-    _start(_join_world, work)
+    start_ranks(_join_world, work)
 
 
 def train_on_two_ranks(settings: dict[str, Any], *, resume: bool = False) -> None:
     """`zoo train` as torchrun starts it; what a rank raises is raised here."""
-    _start(_train, settings, resume)
+    start_ranks(_train, settings, resume)
 
 
-def _start(function: Callable[..., None], *arguments: Any) -> None:
+def start_ranks(function: Callable[..., None], *arguments: Any) -> None:
+    """Call a function of a module in both processes, as torchrun starts them; what fails there fails here."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]

@@ -108,6 +108,7 @@ def train(
             Progress.console = None
         ranks.on_main(partial(_settle, job, claim) if finished else claim)
         start = choose_start(job, resume)  # another process may have started or continued the run meanwhile
+        ranks.wait()  # or a slow rank would find the run that the main one is about to begin
         if not start.is_finished(job.train.steps):
             return _result(job, run_session(job, start, ranks, claim, own_console, until, records, task))
         if own_console:
