@@ -14,6 +14,7 @@ from rich.console import Console
 from tiny_runs import assert_same, tiny_fields
 
 from zoo import build_model, load_model, load_plugin, save_model
+from zoo.ablate.sweep import load_sweep
 from zoo.commands.cli import main
 from zoo.config import plugins
 from zoo.config.registry import Kind
@@ -67,10 +68,16 @@ def forget() -> None:
 
 
 def project(folder: Path, plugin: str = SCHEDULE, **changes: Any) -> Path:
-    """A plugin and a configuration of 4 steps that names it, with the schedule `halved`."""
+    """A plugin and a configuration of 4 steps that names it, with the schedule `halved`.
+
+    A key of `changes` may have a dot.
+    """
     (folder / "mine.py").write_text(plugin, encoding="utf-8")
     fields = tiny_fields(folder, steps=4, checkpoint_every=2, eval_every=4)
-    fields = {**fields, "plugins": ["mine.py"], "schedule": "halved", **changes}
+    fields = {**fields, "plugins": ["mine.py"], "schedule": "halved"}
+    for key, value in changes.items():
+        *section, name = key.split(".")
+        (fields[section[0]] if section else fields)[name] = value
     file = folder / "tiny.yaml"
     file.write_text(dump_yaml({key: value for key, value in fields.items() if value is not None}))
     return file
@@ -474,7 +481,7 @@ class Broken(AdamWConfig):
 """
 BUILD_NOTHING = BUILD_RAISES.replace('return entries["a"]', "pass")
 NO_TYPE = """
-@OPTIMIZERS.register
+@SCHEDULES.register
 class Nameless(ScheduleConfig):
     rate: float = 1.0
 """
@@ -524,17 +531,94 @@ def own_model(change: str) -> str:
     return HEADER + OWN_MODEL.replace("CHANGE", change)
 
 
+NO_CLASS = """
+from zoo import INITS
+
+@INITS.register
+def mine(spec):
+    return 0.02
+"""
+CALLED = NO_CLASS.replace("register", 'register("mine")')
+CONSTRUCTED = INIT.replace(
+    "    def matrix", "    def __init__(self, gain=1.0):\n        self.gain = gain\n\n    def matrix"
+)
+OF_PYDANTIC = INIT.replace("(Init)", "(BaseModel)").replace(
+    "Init\n", "Init\nfrom pydantic import BaseModel\n", 1
+)
+REPARAM = """
+from zoo import REPARAMS, Reparam
+
+@REPARAMS.register
+class Mine(Reparam):
+    type: Literal["mine"] = "mine"
+
+    def acts_on(self, spec, name):
+        return True
+
+    def attach(self, p, init):
+        pass
+"""
+CLIP = """
+from zoo import CLIPS, ClipConfig
+
+@CLIPS.register
+class Mine(ClipConfig):
+    type: Literal["mine"] = "mine"
+
+    def build(self, largest):
+        pass
+"""
+CORPUS = """
+from zoo import CORPORA, CorpusConfig
+
+@CORPORA.register
+class Mine(CorpusConfig):
+    type: Literal["mine"] = "mine"
+
+    def documents(self):
+        RESULT
+
+    def sources(self):
+        return []
+"""
+OBJECTIVE = """
+from zoo import OBJECTIVES, Objective
+
+@OBJECTIVES.register
+class Mine(Objective):
+    trains_like = "causal"
+    type: Literal["mine"] = "mine"
+
+    def examples(self, windows, seed, first, vocab_size):
+        return RESULT
+"""
+NO_NAMES = BUILD_RAISES.replace('entries["a"]', "torch.optim.SGD([e.parameter for e in entries], lr=self.lr)")
+
+
 BAD: list[tuple[str | None, dict[str, Any], str]] = [
     ("import nowhere_to_be_found", {}, r"tiny\.yaml:\d+: plugins: \S+mine\.py:1: the plugin cannot be imported: ModuleNot"),
     ("def f(:\n", {}, r"mine\.py:1: the plugin cannot be imported: SyntaxError: "),
     ("x = 1\nraise RuntimeError('oops')", {}, r"mine\.py:2: the plugin cannot be imported: RuntimeError: oops"),
     ("import sys\n\nsys.exit(3)", {}, r"mine\.py:3: the plugin cannot be imported: SystemExit: 3"),
     (HEADER + TAKEN, {}, r"mine\.py:8: .*: optimizer Again: the name 'adamw' is taken by AdamWConfig \(.*adamw\.py:\d+\)"),
-    (HEADER + NO_TYPE, {}, r"mine\.py:8: .*: optimizer Nameless has no name; expected a field `type: Literal"),
+    (HEADER + NO_TYPE, {}, r"mine\.py:8: .*: schedule Nameless has no name; expected a field `type: Literal"),
     (HEADER + BARE, {}, r"mine\.py:10: .*: model Bare: no `default_init` and no `objectives`; expected the class attributes"),
     (NO_FACTOR, {}, r"mine\.py:8: .*: schedule Halved: no `after_warmup`; expected the methods that the base class leaves to it"),
     (SCHEDULE.replace("peak, length)", "length)"), {}, r"mine\.py:8: .*: schedule Halved: after_warmup\(self, step, length\).*: expected the arguments \(self, step, peak, length\)"),
     (HEADER + INIT.replace("self, spec", "spec"), {}, r"mine\.py:10: .*: init Mine: matrix_std\(spec\): expected the arguments \(self, spec\)"),
+    (NO_CLASS, {}, r"mine\.py:4: .*: init mine: expected the decorator, without arguments, on a class that is derived from Init"),
+    (CALLED, {}, r"mine\.py:4: .*: init 'mine': expected the decorator, without arguments, on a class"),
+    (HEADER + OF_PYDANTIC, {}, r"mine\.py:11: .*: init Mine: expected the decorator, .* derived from Init"),
+    (HEADER + INIT.replace("INITS.reg", "SCHEDULES.reg"), {}, r"mine\.py:10: .*: schedule Mine: expected the decorator, .* derived from ScheduleConfig"),
+    (HEADER + CONSTRUCTED, {}, r"mine\.py:10: .*: init Mine: its settings are read as fields, so that it cannot have an __init__"),
+    (HEADER + REPARAM, {}, r"mine\.py:10: .*: reparam Mine: acts_on\(self, spec, name\): expected the arguments \(self, spec\)"),
+    (HEADER + CLIP, {"train.clip": "mine", "schedule": None}, r"Mine \(\S+mine\.py:10\): build returned NoneType; expected a zoo\.optim\.clip\.Clip"),
+    (HEADER + CORPUS.replace("RESULT", "yield 'text'"), {"data.corpus": "mine", "schedule": None}, r"the corpus yields a str; expected zoo\.Document\(id, text\)"),
+    (HEADER + CORPUS.replace("RESULT", "pass"), {"data.corpus": "mine", "schedule": None}, r"`documents` of the corpus returned NoneType; expected to yield zoo\.Document"),
+    (HEADER + OBJECTIVE.replace("RESULT", "windows[:, 1:]"), {"data.objective": "mine", "schedule": None}, r"Mine \(\S+mine\.py:10\): examples returned \(4, 16\) int64; expected a tuple of the inputs and the targets"),
+    (HEADER + OBJECTIVE.replace("RESULT", "windows[:, :-1], windows[:, 2:]"), {"data.objective": "mine", "schedule": None}, r"examples returned \(4, 16\) int64, \(4, 15\) int64; expected inputs and targets of one shape"),
+    (HEADER + OBJECTIVE.replace("RESULT", "windows[:, :-1], windows[:, 1:].float()"), {"data.objective": "mine", "schedule": None}, r"examples returned \(4, 16\) int64, \(4, 16\) float32; expected targets \(4, time\) int64"),
+    (HEADER + NO_NAMES, {"optimizer": {"type": "broken", "lr": 1.0}, "schedule": None}, r"Broken \(\S+mine\.py:8\): build returned an optimizer that does not know the names of its parameters; expected groups of pairs"),
     (SCHEDULE.replace("return ", ""), {}, r"error: Halved \(\S+mine\.py:8\): after_warmup returned None; expected a finite number of at least 0"),
     (SCHEDULE.replace("self.share", "-1"), {}, r"after_warmup returned -1; expected a finite number of at least 0"),
     (HEADER + INIT.replace("RESULT", "-1.0"), {"init": "mine", "schedule": None}, r"Mine \(\S+mine\.py:10\): matrix_std returned -1\.0; expected a finite number of at least 0"),
@@ -581,6 +665,22 @@ def test_the_traceback_of_a_plugin_can_be_seen(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("ZOO_TRACEBACK", "1")
     with pytest.raises(KeyError):
         main(["train", str(file)])
+
+
+def test_a_sweep_names_classes_of_another_folder(tmp_path: Path) -> None:
+    """In its base, in a list of values and in named fragments."""
+    (tmp_path / "methods").mkdir()
+    for name in ("one", "other"):
+        source = f"import torch\n\nclass Mine(torch.optim.SGD):\n    name = '{name}'\n"
+        (tmp_path / f"methods/{name}.py").write_text(source, encoding="utf-8")
+    fields = {key: value for key, value in tiny_fields(tmp_path, steps=4).items() if key != "name"}
+    del fields["train"]["runs_dir"]
+    one, other = ({"type": f"methods/{name}.py:Mine", "lr": 0.1} for name in ("one", "other"))
+    file = tmp_path / "sweep.yaml"
+    for axes in ({"optimizer": [one, other]}, {"method": {"one": {}, "other": {"optimizer": other}}}):
+        file.write_text(dump_yaml({"base": fields | {"optimizer": one}, "axes": axes}), encoding="utf-8")
+        configs: Any = [variant.configs[0] for variant in load_sweep(file).variants]
+        assert [config.optimizer.type for config in configs] == ["one.py:Mine", "other.py:Mine"]
 
 
 def test_a_sweep_trains_the_classes_of_plugins_in_its_workers(

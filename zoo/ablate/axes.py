@@ -236,7 +236,9 @@ def _fragments(label: str, named: Located, taken: Mapping[str, str], problems: l
             )
         else:
             problems += reserved(content, f"axes.{label}.{name}.", taken)
-            levels.append(Level({label: name}, (extend(content, Path(), problems),), exact=False))
+            levels.append(
+                Level({label: name}, (extend(content, Path(), problems, imported=True),), exact=False)
+            )
     return levels
 
 

@@ -326,7 +326,7 @@ def _stop_at(problems: Sequence[str]) -> None:
 def _base(base: Located, problems: list[str]) -> Located:
     if isinstance(base.value, dict):
         problems += reserved(base, "base.")
-        return extend(base, Path(), problems)
+        return extend(base, Path(), problems, imported=True)
     if not isinstance(base.value, str):
         problems.append(f"{base.place}: base: value {base.plain()!r}: expected a name, a path or a mapping")
         return base

@@ -8,7 +8,7 @@ import torch
 from pydantic import SerializeAsAny
 from torch import nn
 
-from zoo.config.registry import Config, location
+from zoo.config.registry import Config, location, require_instance
 from zoo.init import Init, initialise
 from zoo.models import Model, ModelConfig
 from zoo.reparam import Reparam
@@ -92,9 +92,7 @@ def build(config: ModelConfig) -> Model:
 
 
 def _check(model: object, config: ModelConfig) -> None:
-    if not isinstance(model, Model):
-        kind = type(model).__name__
-        raise ConfigError(f"{location(type(config))}: build returned {kind}; expected a zoo.models.Model")
+    model = require_instance(type(config), "build", model, Model)
     names: dict[nn.Parameter, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if parameter in names:

@@ -138,6 +138,7 @@ def extend(
     problems: list[str],
     above: tuple[Path, ...] = (),
     trusted: bool = True,
+    imported: bool = False,
 ) -> Located:
     """Merge a mapping over the files that its key `extends` names, which are composed from left to right.
 
@@ -147,6 +148,8 @@ def extend(
         problems: a list to which one line is added for each problem.
         above: the file that the mapping was read from, and the files that extend it.
         trusted: whether the mapping may name plugins to import, see `read_config`.
+        imported: whether the mapping is a part of one whose classes have been imported. Their paths have no
+            folders any more, so that they cannot be imported again.
 
     Raises:
         ConfigError: A file cannot be read or extends itself, or a plugin cannot be used.
@@ -155,7 +158,7 @@ def extend(
     if PLUGINS in fields.value:
         import_named(fields.value[PLUGINS], folder, trusted)
         fields = _without(fields, PLUGINS)
-    if trusted:
+    if trusted and not imported:
         fields = import_classes(fields, folder)
     if "extends" not in fields.value:
         return fields

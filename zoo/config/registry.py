@@ -80,6 +80,7 @@ class Config(BaseModel):
 
 
 ConfigT = TypeVar("ConfigT", bound=type[Config])
+Built = TypeVar("Built")
 ConfigClass: TypeAlias = Any
 """A registered subclass of `Config`. Any: its arguments and attributes depend on registry and name."""
 
@@ -130,9 +131,11 @@ class Kind:
         """Add a class under the default of its ``type`` field; usable as a decorator.
 
         Raises:
-            ConfigError: The class has no name, or one that is taken, or lacks a class attribute or a method
-                that its base class declares and leaves to it, or has such a method with other arguments.
+            ConfigError: The class is not derived from the base class of this kind, has a constructor, no
+                name, or one that is taken, or lacks a class attribute or a method that its base class
+                declares and leaves to it, or has a method of the base class with other arguments.
         """
+        self._require_base(cls)
         field = cls.__pydantic_fields__.get("type")
         name = None if field is None else field.default
         if not isinstance(name, str):
@@ -160,6 +163,28 @@ class Kind:
         self._choices[name] = cls
         self._unions.clear()
         return cls
+
+    def _require_base(self, cls: object) -> None:
+        """Refuse what could never be chosen: the classes of zoo's own choices have one base class.
+
+        Raises:
+            ConfigError: It is no class that is derived from the base class, or one with a constructor.
+        """
+        if isinstance(cls, type) and cls.__module__.partition(".")[0] == "zoo":
+            return
+        name = getattr(cls, "__name__", repr(cls))
+        bases = {base for choice in self.choices.values() for base in _roots(choice)}
+        if not (isinstance(cls, type) and issubclass(cls, tuple(bases) or Config)):
+            expected = " or ".join(sorted(base.__name__ for base in bases or {Config}))
+            raise ConfigError(
+                f"{self.name} {name}: expected the decorator, without arguments, on a class that is derived "
+                f"from {expected}"
+            )
+        if cls.__init__ is not BaseModel.__init__:
+            raise ConfigError(
+                f"{self.name} {name}: its settings are read as fields, so that it cannot have an __init__; "
+                "expected annotations in the class, for instance `gain: float = 1.0`"
+            )
 
     def restore(self, choices: dict[str, ConfigClass]) -> None:
         """Replace the present choices, by those from before a plugin was imported."""
@@ -219,13 +244,18 @@ class Kind:
         return self._unions[base]
 
 
+def _roots(cls: type) -> set[type]:
+    """The base classes of a kind that a class is derived from: those directly below `Config`."""
+    return {base for base in cls.__mro__ if Config in base.__bases__}
+
+
 def _wrong_arguments(cls: type[Config]) -> str | None:
-    """What is wrong with a method that a base class leaves to `cls`, and that takes other arguments there."""
-    for base in cls.__mro__[1:]:
-        for name in sorted(getattr(base, "__abstractmethods__", ())):
+    """What is wrong with a method of a base class that takes other arguments in `cls`."""
+    for base in cls.__mro__[1 : cls.__mro__.index(Config)]:
+        for name in sorted(vars(base)):
             declared, own = getattr(base, name), getattr(cls, name)
-            if not callable(declared) or not callable(own):
-                continue  # a property
+            if name.startswith("_") or not inspect.isroutine(declared) or not inspect.isroutine(own):
+                continue  # a property, for instance
             expected = inspect.signature(declared)
             try:
                 inspect.signature(own).bind(*expected.parameters)
@@ -291,6 +321,29 @@ def require_size(cls: type, method: str, value: object) -> float:
     if isinstance(value, Real) and math.isfinite(number := float(value)) and number >= 0:
         return number
     raise ConfigError(f"{location(cls)}: {method} returned {value!r}; expected a finite number of at least 0")
+
+
+def require_instance(cls: type, method: str, value: Built, expected: type) -> Built:
+    """Check the class of what a method that a plugin may have written returned.
+
+    Args:
+        cls: the class with the method.
+        method: the name of the method.
+        value: what the method returned.
+        expected: the class whose instances are expected.
+
+    Returns:
+        The value.
+
+    Raises:
+        ConfigError: The value is no such instance; the message names the class and its line.
+    """
+    if isinstance(value, expected):
+        return value
+    raise ConfigError(
+        f"{location(cls)}: {method} returned {type(value).__name__}; expected a "
+        f"{expected.__module__}.{expected.__qualname__}"
+    )
 
 
 def classes_in(field: FieldInfo) -> list[type[Config]]:

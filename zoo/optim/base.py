@@ -39,6 +39,13 @@ class OptimizerConfig(Config):
     has_own_schedule: ClassVar[bool] = False
     """Whether the optimizer replaces a learning rate schedule, so that a schedule beside it is an error."""
 
+    def require_trainable(self) -> None:
+        """Refuse settings with which no run should be trained; run folders that have them can be read.
+
+        Raises:
+            ConfigError: The settings are such ones; the message begins with the key `optimizer`.
+        """
+
     @property
     def update_size(self) -> UpdateSize | None:
         """The quantity whose size is the learning rate, for transfer rules; None: no rule covers it."""

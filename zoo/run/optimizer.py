@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from zoo.config.messages import describe_all
-from zoo.config.registry import location
+from zoo.config.registry import location, require_instance
 from zoo.config.yaml import Located
 from zoo.init import EtaOverride, Registry
 from zoo.init.transfer import Transfer
@@ -86,11 +86,13 @@ def build_optimizer(
         )
     if any(entry.spec.keeps_norm for entry in registry):
         check_under_fixed_norm(config)
-    built = config.build(registry)
-    if not isinstance(built, Optimizer):
-        kind = type(built).__name__
+    config.require_trainable()
+    built = require_instance(type(config), "build", config.build(registry), Optimizer)
+    if any("param_names" not in group for group in built.param_groups):
         raise ConfigError(
-            f"{location(type(config))}: build returned {kind}; expected a torch.optim.Optimizer"
+            f"{location(type(config))}: build returned an optimizer that does not know the names of its "
+            "parameters; expected groups of pairs (entry.name, entry.parameter), such as those of "
+            "zoo.optim.base.grouped"
         )
     check_statistics(built, model)
     attach(built, model)

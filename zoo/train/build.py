@@ -10,9 +10,11 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from zoo.checkpoint.model import load_model
 from zoo.checkpoint.recipe import Prepare
+from zoo.config.registry import require_instance
 from zoo.data.dataset import BatchSpec, Dataset
 from zoo.init import Registry, freeze, measure, spreads
 from zoo.models import Model
+from zoo.optim.clip import Clip
 from zoo.optim.storage import store_in_bfloat16
 from zoo.reparam import start_from_forward
 from zoo.run.first_weights import InitialModel, initial_model, read_measured_etas, require_room
@@ -79,6 +81,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
     # What the configuration alone tells is checked before any data is prepared.
     job.examples_at_once(world.size)
     job.schedule.check(t.steps)
+    job.optimizer.require_trainable()
     job.check_processes(world.size)
 
     def prepare(model: Model) -> None:
@@ -107,7 +110,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
         steps=t.steps,
     )
     torch.manual_seed(seed_of_rank(c.seed, world.rank))
-    clip = t.clip.build(t.clip_norm)
+    clip = require_instance(type(t.clip), "build", t.clip.build(t.clip_norm), Clip)
     clip.prepare(model)
     if start.checkpoint is not None:
         with explained_damage(start.checkpoint):

@@ -6,15 +6,24 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
-from zoo.config.registry import OBJECTIVES, Config
+from zoo.config.registry import OBJECTIVES, Config, location
 from zoo.data.dataset import Batch, BatchSpec
 from zoo.data.objectives.batches import inputs_and_targets, training_windows, validation_windows
 from zoo.data.prompting import decode_in_vocabulary
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokens import TokenFile
 from zoo.nn.loss import IGNORE_INDEX
+from zoo.utils.errors import ConfigError
+
+
+def _shown(part: object) -> str:
+    """The shape and the dtype of a part of a batch, or its class if it is no tensor."""
+    if isinstance(part, Tensor):
+        return f"{tuple(part.shape)} {str(part.dtype).removeprefix('torch.')}"
+    return type(part).__name__
 
 
 class Objective(Config):
@@ -79,6 +88,26 @@ class Objective(Config):
         """
         raise NotImplementedError
 
+    def checked_examples(self, windows: Tensor, seed: int, first: int, vocab_size: int) -> Batch:
+        """The `examples` of windows, which a plugin may have written.
+
+        Raises:
+            ConfigError: They are no inputs and targets of these windows; the message names the class.
+        """
+        batch = self.examples(windows, seed, first, vocab_size)
+        n = len(windows)
+        is_tuple = isinstance(batch, tuple) and len(batch) > 1
+        if not is_tuple or not all(isinstance(part, Tensor) and part.shape[:1] == (n,) for part in batch):
+            expected = f"a tuple of the inputs and the targets, tensors ({n}, time)"
+        elif batch[-1].dtype != torch.int64 or batch[-1].dim() != 2:
+            expected = f"targets ({n}, time) int64"
+        elif self.trains_like is not None and batch[-1].shape != batch[-2].shape:
+            expected = "inputs and targets of one shape"
+        else:
+            return batch
+        found = ", ".join(map(_shown, batch)) if isinstance(batch, tuple) else _shown(batch)
+        raise ConfigError(f"{location(type(self))}: examples returned {found}; expected {expected}")
+
     def train_batch(self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int) -> Batch:
         """This rank's part of a training batch.
 
@@ -92,7 +121,7 @@ class Objective(Config):
             DataError: The text is shorter than one example.
         """
         windows = training_windows(tokens, spec, self.stride(context), self.tokens_per_example(context))
-        return self.examples(windows, spec.seed, spec.first_example, vocab_size)
+        return self.checked_examples(windows, spec.seed, spec.first_example, vocab_size)
 
     def validation_batches(
         self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int, max_batches: int | None
@@ -105,7 +134,7 @@ class Objective(Config):
         length = self.tokens_per_example(context)
         batches = validation_windows(tokens, spec, self.stride(context), length, max_batches)
         for first, windows, fills_up in batches:
-            *inputs, targets = self.examples(windows, 0, first, vocab_size)
+            *inputs, targets = self.checked_examples(windows, 0, first, vocab_size)
             # Not in place: the targets may be a part of the inputs' memory.
             yield *inputs, targets.masked_fill(fills_up[:, None], IGNORE_INDEX)
 

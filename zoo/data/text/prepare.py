@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -198,9 +198,17 @@ def with_text(documents: Iterator[Document], left_out: list[str] | None = None) 
         left_out: a list to which the ids of blank documents are added; None: they are not recorded.
 
     Raises:
-        DataError: The text of a document is no string.
+        DataError: The corpus yields no documents, or the text of one is no string.
     """
+    if not isinstance(documents, Iterable):
+        found = type(documents).__name__
+        raise DataError(
+            f"`documents` of the corpus returned {found}; expected to yield zoo.Document(id, text)"
+        )
     for document in documents:
+        if not isinstance(document, Document):
+            found = type(document).__name__
+            raise DataError(f"the corpus yields a {found}; expected zoo.Document(id, text)")
         if not isinstance(document.text, str):
             found = type(document.text).__name__
             raise DataError(f"{document.id}: the corpus yields a text that is a {found}; expected a string")

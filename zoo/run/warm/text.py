@@ -119,7 +119,7 @@ def _of_file(path: Path, model: Model, file: Path, objective: Objective, context
 
     def batches(windows: Tensor, most: int) -> list[Batch]:
         parts = enumerate(torch.split(windows, BATCH)[:most])
-        return [objective.examples(rows, 0, i * BATCH, tokenizer.vocab_size) for i, rows in parts]
+        return [objective.checked_examples(rows, 0, i * BATCH, tokenizer.vocab_size) for i, rows in parts]
 
     measured, compared = halves
     return Text([inputs[0] for inputs in batches(measured, MEASURED)], batches(compared, COMPARED))
