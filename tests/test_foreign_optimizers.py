@@ -144,7 +144,45 @@ BAD: list[tuple[Any, str, str]] = [
         LION.replace("betas: tuple", "model_size, betas: tuple").replace("lr=1e-4, model_size", "model_size, lr=1e-4"),
         r"optimizer\.model_size: missing; expected: argument model_size",
     ),
+    ("my_opt.py:Lion", LION.replace("params, lr", "named_parameters, lr"), r"Lion \(\S+my_opt\.py:4\): its constructor takes `named_parameters`, pairs of a name"),
+    ("my_opt.py:Lion", LION.replace('alpha=group["lr"]', "alpha=0.001"), r"my_opt\.py:Lion: its step does not use the `lr` of its groups, which zoo sets"),
+    (
+        {"type": "my_opt.py:Lion", "lr": 0.01, "weight_decay": 0.1},
+        LION.replace('group["weight_decay"]', "0.1"),
+        r"my_opt\.py:Lion: its step does not use the `weight_decay` of its groups, which zoo sets",
+    ),
+    ("my_opt.py:Lion", LION + "\n    def update_hessian(self):\n        pass\n", r"my_opt\.py:Lion: its `update_hessian` has to be called between the steps"),
+    ("pytorch_optimizer.AdaFactor", LION, r"AdaFactor: its step does not use the `lr` of its groups, which zoo sets"),
 ]  # fmt: skip
+
+
+def test_a_required_argument_needs_no_annotation(tmp_path: Path) -> None:
+    source = LION.replace("(self, params, lr=1e-4,", "(self, params, model_size, lr=1e-4,")
+    assert source != LION
+    config: Any = load_config(
+        project(tmp_path, {"type": "my_opt.py:Lion", "lr": 1.0, "model_size": 3}, source)
+    )
+    assert config.optimizer.model_size == 3
+
+
+@pytest.mark.parametrize("command", ["train", "explain", "sweep"])
+def test_a_step_without_the_rate_is_refused_before_anything_is_trained(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run folder of a version that served it can still be read."""
+    optimizer = {"type": "my_opt.py:Lion", "lr": 0.01}
+    file = project(tmp_path, optimizer, LION.replace('alpha=group["lr"]', "alpha=0.001"))
+    assert load_config(file).optimizer is not None
+    if command == "sweep":
+        sweep = tmp_path / "sweep.yaml"
+        axes = {"optimizer.weight_decay": [0.0, 0.1]}
+        sweep.write_text(dump_yaml({"base": "mine.yaml", "axes": axes, "out": str(tmp_path / "sweeps")}))
+        file = sweep
+    zoo(command, file, status=2)
+    assert re.search(
+        r"mine\.yaml:\d+: optimizer: my_opt\.py:Lion: its step does not use the `lr`", capsys.readouterr().err
+    )
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "sweeps").exists()
 
 
 @pytest.mark.parametrize(("optimizer", "source", "message"), BAD, ids=[case[2][:40] for case in BAD])

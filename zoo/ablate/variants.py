@@ -135,7 +135,8 @@ def _validate(merged: Located, problems: list[str]) -> RunConfig | None:
     config = validate(inherit(merged, of_variant), of_variant)
     try:
         if config is not None:
-            Job.of(config)
+            with located(config):
+                Job.of(config).optimizer.require_trainable()
     except ConfigError as error:
         of_variant.append(str(error))
     problems += of_variant

@@ -24,11 +24,13 @@ from zoo.optim.signature import FieldDefinitions, constructor_arguments, fields
 from zoo.optim.state import tensors_in
 from zoo.optim.trial import (
     CLOSURE,
+    HESSIAN,
     Trial,
     check_sharded_steps,
     check_trial,
     depends_on_weights,
     explained,
+    ignores,
     is_elementwise,
     undisturbed,
 )
@@ -70,6 +72,25 @@ class ForeignOptimizerConfig(OptimizerConfig):
         """A trial of this configuration's optimizer on small tensors."""
         decay = {} if getattr(self, "weight_decay", None) is None else {"weight_decay": 0.0}
         return Trial(self.optimizer_class, self.optimizer_of, self.lr, decay)
+
+    def require_trainable(self) -> None:
+        """Refuse a class whose steps use no `lr` or `weight_decay` of their groups, or need a Hessian.
+
+        Raises:
+            ConfigError: The class is such a one.
+        """
+        used = {"lr": (self.lr, self.lr / 2)}
+        if getattr(self, "weight_decay", None):
+            used["weight_decay"] = (0.0, 1.0)
+        problem = HESSIAN if hasattr(self.optimizer_class, "update_hessian") else None
+        for key, values in used.items():
+            if problem is None and ignores(self._trial, key, values):
+                problem = (
+                    f"its step does not use the `{key}` of its groups, which zoo sets; expected "
+                    f'`group["{key}"]` in `step`'
+                )
+        if problem is not None:
+            raise ConfigError(f"optimizer: {self.type}: {problem}")
 
     def optimizer_of(self, groups: list[ParamGroup]) -> Optimizer:
         """Build the optimizer of groups whose `params` are pairs of a name and a parameter.

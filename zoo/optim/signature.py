@@ -36,7 +36,7 @@ def constructor_arguments(cls: type[Optimizer]) -> dict[str, inspect.Parameter]:
         cls: A class of optimizers.
 
     Raises:
-        ConfigError: The first argument is not the parameters to train.
+        ConfigError: The first argument is not the parameters to train, or they are expected with names.
     """
     arguments: dict[str, inspect.Parameter] = {}
     first = ""
@@ -55,6 +55,11 @@ def constructor_arguments(cls: type[Optimizer]) -> dict[str, inspect.Parameter]:
             break
     if "param" not in first:
         raise ConfigError(f"its constructor takes `{first}`, expected the parameters to train first")
+    if first.startswith("named"):
+        raise ConfigError(
+            f"its constructor takes `{first}`, pairs of a name and a parameter; expected one that takes "
+            "groups of parameters, as torch.optim's do: zoo has other names than the class may look for"
+        )
     return arguments
 
 
@@ -72,7 +77,7 @@ def fields(arguments: dict[str, inspect.Parameter]) -> FieldDefinitions:
         if argument.default is argument.empty:
             if kind is None and argument.annotation is not Any:
                 raise ConfigError(f"it needs `{name}`, which a configuration cannot give")
-            definitions[name] = (kind, Field(description=f"argument {name}"))
+            definitions[name] = (Any if kind is None else kind, Field(description=f"argument {name}"))
         elif _is_plain(argument.default):
             kind = kind if _accepts(kind, argument.default) else _kind_of(argument.default)
             definitions[name] = (kind, Field(argument.default, description=f"argument {name}"))

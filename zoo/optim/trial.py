@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 CLOSURE = "it needs a closure that evaluates the loss again; zoo computes one gradient for each step"
 SECOND_ORDER = "it needs a second backward pass through the gradient; zoo computes the gradient alone"
+
+HESSIAN = (
+    "its `update_hessian` has to be called between the steps, which zoo does not; expected a class whose "
+    "`step` does all"
+)
 
 SHAPES = ((6, 4), (5,))
 SHARDS = (slice(0, 3), slice(3, None))
@@ -91,9 +96,29 @@ def check_trial(trial: Trial) -> None:
         load_state_by_name(twin, unflatten(saved, metadata))
         trial.step(parameters, optimizer, 3)
         trial.step(copies, twin, 3)
-        pairs = zip(parameters, copies, strict=True)
-        if not all(((a == b) | (a.isnan() & b.isnan())).all() for a, b in pairs):
+        if not _same(parameters, copies):
             raise ConfigError("a step depends on more than its state and its groups: it cannot be resumed")
+
+
+def ignores(trial: Trial, key: str, values: Iterable[float]) -> bool:
+    """Whether steps move the parameters, and by the same with every value of a key of the groups."""
+    start = _values()
+    moved = []
+    with undisturbed():
+        for value in values:
+            parameters, optimizer = trial.start(start)
+            for group in optimizer.param_groups:
+                group[key] = value
+            for seed in range(2):
+                trial.step(parameters, optimizer, seed)
+            moved.append(parameters)
+    return not _same(moved[0], start) and all(_same(moved[0], others) for others in moved[1:])
+
+
+def _same(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Whether all entries are equal or both no number."""
+    pairs = zip(some, others, strict=True)
+    return all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs)
 
 
 def is_elementwise(trial: Trial) -> bool:

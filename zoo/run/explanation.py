@@ -224,6 +224,7 @@ def _explained(config: RunConfig, initial: InitialModel, place: str) -> Explanat
     freeze(model, config.freeze)
     config.constraint.apply(model)
     if config.optimizer is not None:
+        config.optimizer.require_trainable()
         check_optimizer(config.transfer, config.optimizer)
     steps = None if config.train is None else config.train.steps
     rates = rates_of(model, config.transfer, config.optimizer, steps)
