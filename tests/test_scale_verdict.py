@@ -789,6 +789,12 @@ def test_bad_tables(tmp_path: Path, text: str, message: str) -> None:
     assert message.replace("RUNS", str(file)) in str(error.value)
 
 
+def test_blanks_after_commas(tmp_path: Path) -> None:
+    file = tmp_path / "runs.csv"
+    file.write_text(HEADER.replace(",", ", ") + "\na, 1M, 5, 0, 2\n")
+    assert [(run.variant, run.size, run.loss) for run in read_runs(file).runs] == [("a", 1e6, 2.0)]
+
+
 def written(file: Path) -> Path:
     rows = [f"{r.variant},{r.size:.0f},{r.tokens:.0f},{r.seed},{r.loss:.9f}" for r in worked_runs()]
     file.write_text("\n".join([HEADER, *rows]))

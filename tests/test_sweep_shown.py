@@ -90,6 +90,19 @@ def test_finished_runs_that_another_folder_does_not_find(
     assert "trained again" not in told()
 
 
+@pytest.mark.usefixtures("without_plugins")
+def test_an_edited_plugin_trains_its_runs_again(tmp_path: Path) -> None:
+    """Also after an edit of a comment; the note says so, and the runs of other variants stay."""
+    optimizer = tmp_path / "mine.py"
+    optimizer.write_text("import torch\n\nclass Mine(torch.optim.SGD):\n    pass\n", encoding="utf-8")
+    types = ("adamw", "mine.py:Mine")
+    file = sweep_file(tmp_path, axes={"optimizer": [{"type": t, "lr": 0.01} for t in types]}, seeds=[0])
+    execute(load_sweep(file), workers=1)
+    optimizer.write_text(optimizer.read_text(encoding="utf-8") + "# a remark\n", encoding="utf-8")
+    told = " ".join(word for line in shown(estimate(load_sweep(file), FixedSpeed(1))) for word in line)
+    assert "tiny: 1 run that " in told and "by another content of a plugin's file" in told
+
+
 def run(name: str, status: str, **more: object) -> Run:
     fields = {"id": name, "variant": name, "seed": 0, "phases": ["final"], "folder": "x", "status": status}
     return Run.model_validate({**fields, **more})

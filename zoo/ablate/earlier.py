@@ -41,8 +41,9 @@ def replaced_runs(
     what = f"{again} runs" if again > 1 else "1 run"
     yield (
         f"{sweep.name}: {what} that {sweep.folder / FILE} has as finished will be trained again, because ids "
-        "have changed: by other settings, or because the sweep was started from another folder (an id has "
-        f"the paths of inputs, as seen from there). Their folders stay in {sweep.runs}."
+        "have changed: by other settings, by another content of a plugin's file, or because the sweep was "
+        "started from another folder (an id has the paths of inputs, as seen from there). Their folders stay "
+        f"in {sweep.runs}."
     )
 
 

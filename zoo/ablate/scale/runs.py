@@ -249,7 +249,7 @@ def read_rows(file: Path) -> tuple[Sequence[str], list[tuple[int, dict[str, str]
         csv.field_size_limit(LONGEST_FIELD)
         text = read_text(file, JSON_BYTES, DataError).removeprefix("\ufeff")
         reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-        names = reader.fieldnames or ()
+        names = reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
         rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
         raise DataError(f"{file}: cannot be read as CSV: {error}") from error
