@@ -12,7 +12,7 @@ from tiny_runs import TEXT
 from tiny_sweeps import base, sweep_file
 
 from benchmarks.scale.recount import recount
-from zoo.ablate.execute import execute
+from zoo.ablate.execute import execute, planner_of
 from zoo.ablate.ladder_verdict import judge_ladder
 from zoo.ablate.lines import COLUMNS, Lines, config_hash
 from zoo.ablate.manifest import read_manifest, write_manifest
@@ -23,6 +23,7 @@ from zoo.ablate.scale.sources import read_table, sweep_table
 from zoo.ablate.scale.verdict import judge
 from zoo.ablate.sweep import Sweep, load_sweep
 from zoo.commands.cli import main
+from zoo.config.plugins import PluginRecord
 from zoo.config.yaml import dump_yaml
 from zoo.report.ladder_plots import ladder_plots
 from zoo.utils.errors import CheckpointError, ConfigError, DataError
@@ -114,6 +115,12 @@ def test_a_sweep_goes_on_from_its_lines(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"lines.csv:2: config: value .* other settings"):
         execute(load_sweep(tmp_path / "ladder.yaml", ["optimizer.weight_decay=0.5"]), 1)
+
+    run = planner_of(continued).plan({}).runs[0]
+    edited = run.config.model_copy(update={"plugins": (PluginRecord(name="mine.py", sha256="0" * 64),)})
+    assert continued.lines is not None
+    with pytest.raises(ConfigError, match="the sweep file, with its plugins, now stands for a run"):
+        continued.lines.outcome(run.key, edited, run.steps)
 
     pages = [tmp_path / name for name in ("page", "page again")]
     for page in pages:

@@ -592,6 +592,49 @@ class Mine(Objective):
     def examples(self, windows, seed, first, vocab_size):
         return RESULT
 """
+TOKENIZER = """
+from zoo import TOKENIZERS, Tokenizer, TokenizerConfig
+
+class Mine(Tokenizer):
+    type, vocab_size, eos_id, hash = "mine", 256, 0, "5d"
+
+    def encode(self, text):
+        return [RESULT]
+
+    def decode(self, ids):
+        return ""
+
+@TOKENIZERS.register
+class MineConfig(TokenizerConfig):
+    type: Literal["mine"] = "mine"
+
+    def build(self, texts):
+        return Mine()
+
+    @classmethod
+    def load(cls, folder):
+        return Mine()
+"""
+LOGGER = """
+from zoo import LOGGERS, LoggerConfig
+
+@LOGGERS.register
+class Mine(LoggerConfig):
+    type: Literal["mine"] = "mine"
+
+    def open(self, folder, config, kept):
+        pass
+"""
+TRANSFER = """
+from zoo import TRANSFERS, Transfer
+
+@TRANSFERS.register
+class Mine(Transfer):
+    type: Literal["mine"] = "mine"
+
+    def factors(self, spec, in_block, sizes):
+        return 1.0
+"""
 NO_NAMES = BUILD_RAISES.replace('entries["a"]', "torch.optim.SGD([e.parameter for e in entries], lr=self.lr)")
 
 
@@ -615,9 +658,20 @@ BAD: list[tuple[str | None, dict[str, Any], str]] = [
     (HEADER + CLIP, {"train.clip": "mine", "schedule": None}, r"Mine \(\S+mine\.py:10\): build returned NoneType; expected a zoo\.optim\.clip\.Clip"),
     (HEADER + CORPUS.replace("RESULT", "yield 'text'"), {"data.corpus": "mine", "schedule": None}, r"the corpus yields a str; expected zoo\.Document\(id, text\)"),
     (HEADER + CORPUS.replace("RESULT", "pass"), {"data.corpus": "mine", "schedule": None}, r"`documents` of the corpus returned NoneType; expected to yield zoo\.Document"),
+    (
+        HEADER + CORPUS.replace("Config\n", "Config, Document\n", 1).replace("RESULT", "yield from [Document('a', 'text')] * 9"),
+        {"data.corpus": "mine", "schedule": None},
+        r"data\.validation is 0\.2, but all 9 documents of the corpus have one id, by which they are divided; expected different ids",
+    ),
     (HEADER + OBJECTIVE.replace("RESULT", "windows[:, 1:]"), {"data.objective": "mine", "schedule": None}, r"Mine \(\S+mine\.py:10\): examples returned \(4, 16\) int64; expected a tuple of the inputs and the targets"),
     (HEADER + OBJECTIVE.replace("RESULT", "windows[:, :-1], windows[:, 2:]"), {"data.objective": "mine", "schedule": None}, r"examples returned \(4, 16\) int64, \(4, 15\) int64; expected inputs and targets of one shape"),
     (HEADER + OBJECTIVE.replace("RESULT", "windows[:, :-1], windows[:, 1:].float()"), {"data.objective": "mine", "schedule": None}, r"examples returned \(4, 16\) int64, \(4, 16\) float32; expected targets \(4, time\) int64"),
+    (HEADER + TOKENIZER.replace("return Mine()", "pass", 1), {"data.tokenizer": "mine", "schedule": None}, r"MineConfig \(\S+mine\.py:19\): build returned NoneType; expected a zoo\.data\.tokenizers\.base\.Tokenizer"),
+    (HEADER + TOKENIZER.replace(', hash = "mine"', ' = "mine"').replace(', 0, "5d"', ", 0"), {"data.tokenizer": "mine", "schedule": None}, r"Mine \(\S+mine\.py:10\): no attribute hash"),
+    (HEADER + TOKENIZER.replace("RESULT", "300"), {"data.tokenizer": "mine", "schedule": None}, r"the tokenizer 'mine' encodes a text as \[300\]; expected a list of ids below its vocab_size, 256"),
+    (HEADER + TOKENIZER.replace("RESULT", "'a'"), {"data.tokenizer": "mine", "schedule": None}, r"the tokenizer 'mine' encodes a text as \['a'\]; expected a list of ids"),
+    (HEADER + LOGGER, {"train.loggers": ["mine"], "schedule": None}, r"Mine \(\S+mine\.py:10\): open returned NoneType; expected a zoo\.run\.loggers\.base\.Logger"),
+    (HEADER + TRANSFER, {"transfer": {"type": "mine", "base": {"embed": 16}}, "schedule": None}, r"Mine \(\S+mine\.py:10\): factors returned 1\.0; expected a pair of zoo\.init\.transfer\.Factors"),
     (HEADER + NO_NAMES, {"optimizer": {"type": "broken", "lr": 1.0}, "schedule": None}, r"Broken \(\S+mine\.py:8\): build returned an optimizer that does not know the names of its parameters; expected groups of pairs"),
     (SCHEDULE.replace("return ", ""), {}, r"error: Halved \(\S+mine\.py:8\): after_warmup returned None; expected a finite number of at least 0"),
     (SCHEDULE.replace("self.share", "-1"), {}, r"after_warmup returned -1; expected a finite number of at least 0"),
@@ -667,13 +721,41 @@ def test_the_traceback_of_a_plugin_can_be_seen(tmp_path: Path, monkeypatch: pyte
         main(["train", str(file)])
 
 
+CORPUS_TEXT = CORPUS.replace("RESULT", "yield from (Document(str(i), f'{i} WORD ' * 40) for i in range(9))")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "changes"),
+    [
+        (CORPUS_TEXT.replace("CorpusConfig\n", "CorpusConfig, Document\n", 1), {"data.corpus": "mine"}),
+        (TOKENIZER.replace("RESULT", "len('WORD') for _ in text"), {"data.tokenizer": "mine"}),
+    ],
+    ids=["corpus", "tokenizer"],
+)
+def test_an_edited_plugin_prepares_its_data_again(
+    plugin: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """The text of a corpus that reads no file, and the ids of a tokenizer whose `hash` stays, follow the code."""
+
+    def tokens() -> list[int]:
+        config: Any = load_config(file)
+        return list(config.data.prepare(config.model).corpus.train.read(0, 64))
+
+    plugin = HEADER + plugin
+    file = project(tmp_path, plugin.replace("WORD", "one"), schedule=None, **changes)
+    before = tokens()
+    assert tokens() == before
+    project(tmp_path, plugin.replace("WORD", "other"), schedule=None, **changes)
+    assert tokens() != before
+
+
 def test_a_sweep_names_classes_of_another_folder(tmp_path: Path) -> None:
     """In its base, in a list of values and in named fragments."""
     (tmp_path / "methods").mkdir()
     for name in ("one", "other"):
         source = f"import torch\n\nclass Mine(torch.optim.SGD):\n    name = '{name}'\n"
         (tmp_path / f"methods/{name}.py").write_text(source, encoding="utf-8")
-    fields = {key: value for key, value in tiny_fields(tmp_path, steps=4).items() if key != "name"}
+    fields = {key: value for key, value in tiny_fields(tmp_path).items() if key != "name"}
     del fields["train"]["runs_dir"]
     one, other = ({"type": f"methods/{name}.py:Mine", "lr": 0.1} for name in ("one", "other"))
     file = tmp_path / "sweep.yaml"

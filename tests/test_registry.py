@@ -158,21 +158,21 @@ def test_a_registry_of_one_choice_is_a_choice() -> None:
 
 
 def no_type() -> type[Config]:
-    class Nameless(Config):
+    class Nameless(ScheduleConfig):
         rate: float = 1.0
 
     return Nameless
 
 
 def no_default() -> type[Config]:
-    class Undecided(Config):
+    class Undecided(Init):
         type: Literal["undecided"]
 
     return Undecided
 
 
 REFUSED: list[tuple[Kind, Callable[[], type[Config]], str]] = [
-    (OPTIMIZERS, no_type, r"^optimizer Nameless has no name; expected a field `type: Literal\['name'\]"),
+    (SCHEDULES, no_type, r"^schedule Nameless has no name; expected a field `type: Literal\['name'\]"),
     (INITS, no_default, "^init Undecided has no name"),
     (MODELS, lambda: GPTConfig, r"^model GPTConfig: the name 'gpt' is taken by GPTConfig \(.*gpt\.py:\d+\)$"),
 ]

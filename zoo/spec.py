@@ -438,7 +438,8 @@ def declared(model: nn.Module) -> Iterator[Declared]:
     if missing or stale:
         problems = [f"no declaration for: {', '.join(missing)}"] if missing else []
         problems += [f"no parameter for the declaration of: {', '.join(stale)}"] if stale else []
-        raise ValueError(f"{type(model).__name__}: {'; '.join(problems)}")
+        hint = "; expected parameters of zoo.Module, from self.param(name, spec)" if missing else ""
+        raise ValueError(f"{type(model).__name__}: {'; '.join(problems)}{hint}")
     yield from parameters
 
 

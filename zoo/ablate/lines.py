@@ -172,10 +172,11 @@ class Lines:
             other = self._other(config)
             return None if other is None else other.outcome(steps, self._measure)
         if line.row["config"] != config_hash(config):
+            plugins = ", with its plugins," if config.plugins else ""
             raise ConfigError(
-                f"{line.run.place}: config: value {line.row['config']}: the sweep file now stands for a run "
-                f"with other settings, {config_hash(config)}; expected the sweep file of these lines, or "
-                "another `lines`"
+                f"{line.run.place}: config: value {line.row['config']}: the sweep file{plugins} now "
+                f"stands for a run with other settings, {config_hash(config)}; expected the sweep file of "
+                "these lines, or another `lines`"
             )
         if line.measure is not None and line.measure != self._measure:
             raise ConfigError(

@@ -91,8 +91,8 @@ def build(config: ModelConfig) -> Model:
     return model
 
 
-def _check(model: object, config: ModelConfig) -> None:
-    model = require_instance(type(config), "build", model, Model)
+def _check(model: Model, config: ModelConfig) -> None:
+    require_instance(type(config), "build", model, Model)
     names: dict[nn.Parameter, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if parameter in names:

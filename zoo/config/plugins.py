@@ -192,6 +192,11 @@ def records_of(config: Config) -> tuple[PluginRecord, ...]:
     return tuple(sorted(map(record_of, modules), key=lambda r: (r.name, str(r.sha256))))
 
 
+def record_of_class(cls: type) -> tuple[PluginRecord, ...]:
+    """The record of the module that defines a class; none if that is a module of zoo."""
+    return (record_of(sys.modules[cls.__module__]),) if _is_foreign(cls) else ()
+
+
 def require(needed: PluginRecord, copies: Path | None = None) -> None:
     """Check that a recorded plugin is imported and has not changed.
 

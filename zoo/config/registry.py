@@ -180,7 +180,7 @@ class Kind:
                 f"{self.name} {name}: expected the decorator, without arguments, on a class that is derived "
                 f"from {expected}"
             )
-        if cls.__init__ is not BaseModel.__init__:
+        if any("__init__" in vars(base) for base in cls.__mro__[: cls.__mro__.index(BaseModel)]):
             raise ConfigError(
                 f"{self.name} {name}: its settings are read as fields, so that it cannot have an __init__; "
                 "expected annotations in the class, for instance `gain: float = 1.0`"

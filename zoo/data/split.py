@@ -43,15 +43,21 @@ class Split:
             share: fraction of the documents to hold out, 0 (none) to below 1.
 
         Raises:
-            DataError: There is only one document.
+            DataError: There is only one document, or all have the same id.
         """
         threshold = int(share * 2**64)
         if threshold == 0:
             return cls(0)
-        least, most = 2**64, -1
+        count, least, most = 0, 2**64, -1
         for document in ids:
+            count += 1
             value = _hash(document)
             least, most = min(least, value), max(most, value)
+        if least >= most and count > 1:
+            raise DataError(
+                f"data.validation is {share}, but all {count} documents of the corpus have one id, by which "
+                "they are divided; expected different ids, or data.validation 0"
+            )
         if least >= most:
             raise DataError(
                 f"data.validation is {share}, but the corpus has only one document, which cannot be divided; "

@@ -21,7 +21,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from zoo.config.registry import TRANSFERS, Config
+from zoo.config.registry import TRANSFERS, Config, location
 from zoo.init.schemes import Init
 from zoo.spec import OUTPUT_AXES, Declared, ParamSpec, Role
 from zoo.utils.errors import ConfigError, did_you_mean
@@ -152,7 +152,13 @@ class Transfer(Config):
 
     def at(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> Factors:
         """All factors of a parameter; the arguments are those of `factors`."""
-        factors, behind = self.factors(spec, in_block, sizes)
+        found = self.factors(spec, in_block, sizes)
+        if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Factors)):
+            raise ConfigError(
+                f"{location(type(self))}: factors returned {found!r}; expected a pair of "
+                "zoo.init.transfer.Factors and the fixed factor behind the parameter, a number"
+            )
+        factors, behind = found
         m, lr = sizes.inputs(spec), factors.lr * sizes.steps**self.exponent
         # Look-up tables and the read-out keep the rule's decay: sqrt(m) belongs to rates of 1/m (2510.15262).
         hidden = self.wd_transfer == "sqrt" and sizes.use(spec, in_block) == "hidden"

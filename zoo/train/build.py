@@ -148,7 +148,7 @@ def _begin(job: Job, world: World, prepare: Prepare) -> tuple[InitialModel, Data
     if c.checkpoint is not None:
         initial = replace(initial, measured_sigmas=spreads(model, initial.loaded))
     c.constraint.apply(model)
-    dataset = job.data.prepare(job.model)
+    dataset = require_instance(type(job.data), "prepare", job.data.prepare(job.model), Dataset)
     if c.checkpoint is not None:
         check_tokenizer(c.checkpoint, dataset.tokenizer)
     else:

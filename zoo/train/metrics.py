@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
+from zoo.config.registry import require_instance
 from zoo.run.config import plain
 from zoo.run.job import Job
 from zoo.run.loggers import Logger
@@ -60,8 +61,9 @@ class MetricsLog:
                 if self._job is not None:
                     config = plain(self._job.config)
                     for settings in self._job.train.loggers:
-                        logger = stack.enter_context(closing(settings.open(self._run.path, config, kept)))
-                        self._loggers.append(logger)
+                        opened = settings.open(self._run.path, config, kept)
+                        logger = require_instance(type(settings), "open", opened, Logger)
+                        self._loggers.append(stack.enter_context(closing(logger)))
                 self._open = stack.pop_all()
         return self
 

@@ -25,7 +25,7 @@ from zoo.data.files import sha256
 from zoo.data.map_dataset import MapDataset
 from zoo.data.split import check_validation, file_digests, read_split
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig
-from zoo.data.tokenizers.base import Tokenizer, check_vocabulary
+from zoo.data.tokenizers.base import Tokenizer, built_tokenizer, check_vocabulary
 from zoo.utils.errors import DataError, did_you_mean
 from zoo.utils.files import expand_home
 from zoo.utils.measures import OF_CLASSIFIERS
@@ -217,7 +217,7 @@ class ClassificationDataset(MapDataset[EncodedTexts]):
             held_out = {"": rest} if rest else {}
             # Of a share, `rest` is of the training file, and may have all the texts of a rare class.
             labelled = [*train, *rest] if isinstance(data.validation, float) else train
-        self.tokenizer = data.tokenizer.build(lambda: _texts(train))
+        self.tokenizer = built_tokenizer(data.tokenizer, lambda: _texts(train))
         check_vocabulary(self.tokenizer, model.vocab_size)
         self.class_names = data.labels or sorted_labels(str(example.label) for example in labelled)
         if len(self.class_names) != model.classes:

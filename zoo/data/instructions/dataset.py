@@ -28,7 +28,7 @@ from zoo.data.packing import pack
 from zoo.data.prompting import decode_in_vocabulary
 from zoo.data.split import check_validation, file_digests, read_split
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig, Tokenizer
-from zoo.data.tokenizers.base import check_ids, check_vocabulary
+from zoo.data.tokenizers.base import built_tokenizer, check_ids, check_vocabulary
 from zoo.nn.loss import IGNORE_INDEX
 from zoo.utils.errors import DataError
 from zoo.utils.measures import OF_TEXTS
@@ -243,7 +243,9 @@ class InstructionDataset(MapDataset[EncodedConversations]):
         self._skipped: list[DataError] | None = [] if data.invalid == "skip" else None
         read = partial(read_conversations, skipped=self._skipped)
         train, held_out = read_split(data.train, data.validation, read, _split_key)
-        self.tokenizer = data.tokenizer.build(lambda: (m.content for c in train for m in c.messages))
+        self.tokenizer = built_tokenizer(
+            data.tokenizer, lambda: (m.content for c in train for m in c.messages)
+        )
         check_vocabulary(self.tokenizer, vocab_size)
         self._data, self._padding = data, self.tokenizer.eos_id
         self.train_examples = self._encode(train, self.tokenizer, "training")

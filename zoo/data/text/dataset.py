@@ -151,7 +151,7 @@ class TextDataset(Dataset):
         self.data = data
         self.corpus: TokenizedCorpus = prepare(data, vocab_size)
         self.tokenizer = self.corpus.tokenizer
-        self.fingerprint = self.corpus.folder.name
+        self.fingerprint = self.corpus.fingerprint
         self.former_fingerprints = self.corpus.former_fingerprints
         self.units_per_example = data.units.number
         self.train_units = len(self.corpus.train)
@@ -180,7 +180,7 @@ class TextDataset(Dataset):
 
     @property
     def _overlap_folder(self) -> Path:
-        return self.data.cache_folder() / "overlap" / self.fingerprint
+        return self.data.cache_folder() / "overlap" / self.corpus.folder.name
 
     def train_batch(self, spec: BatchSpec) -> Batch:
         """This rank's part of a training batch, on the CPU."""

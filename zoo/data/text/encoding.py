@@ -27,6 +27,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from zoo.config.plugins import sources
+from zoo.config.yaml import shortened
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokens import Ids, dtype_for
 from zoo.utils.cores import cores
@@ -50,9 +51,22 @@ def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
 
     Returns:
         The ids of each text in the dtype of `dtype_for`, without the one that ends a document.
+
+    Raises:
+        DataError: The tokenizer returns something else than ids below its `vocab_size`.
     """
-    dtype = dtype_for(tokenizer.vocab_size)
-    return [np.array(tokenizer.encode(text), dtype=dtype) for text in texts]
+    return [_ids(tokenizer, tokenizer.encode(text)) for text in texts]
+
+
+def _ids(tokenizer: Tokenizer, encoded: Sequence[int]) -> Ids:
+    with contextlib.suppress(OverflowError, TypeError, ValueError):
+        ids: Ids = np.array(encoded, dtype=dtype_for(tokenizer.vocab_size))
+        if ids.ndim == 1 and ids.max(initial=0) < tokenizer.vocab_size:
+            return ids
+    raise DataError(
+        f"the tokenizer '{tokenizer.type}' encodes a text as {shortened(repr(encoded))}; expected a list of "
+        f"ids below its vocab_size, {tokenizer.vocab_size}"
+    )
 
 
 def encode_in_order(

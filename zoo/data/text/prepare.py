@@ -12,6 +12,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zoo.config.plugins import record_of_class, records_of
+from zoo.config.registry import Config
 from zoo.data.compression import content_suffix
 from zoo.data.corpora.base import CorpusConfig, Document, SourceFile
 from zoo.data.files import build_once, sha256, sha256_file
@@ -20,10 +22,11 @@ from zoo.data.parquet import PARQUET
 from zoo.data.split import Split
 from zoo.data.text.encoding import encode_in_order
 from zoo.data.text.manifest import VERSION, SourceEntry, SplitEntry, TokenizerEntry, TokenManifest
-from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig, load_tokenizer
+from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig, built_tokenizer, load_tokenizer
 from zoo.data.tokens import TokenFile, TokenWriter, dtype_for
 from zoo.utils.errors import DataError
 from zoo.utils.progress import Advance, ignore, progress
+from zoo.utils.untyped import JsonObject
 
 if TYPE_CHECKING:
     from zoo.data.text.dataset import TextData
@@ -50,7 +53,8 @@ class TokenizedCorpus:
         train: the training tokens.
         validation: the validation tokens; None if nothing is held out.
         manifest: sources, split and counts.
-        folder: folder of the files; its name is the fingerprint of the tokens.
+        folder: folder of the files.
+        fingerprint: the fingerprint of the tokens: the name of the folder, unless plugins make them.
         former_fingerprints: the fingerprints that earlier versions gave the same tokens: that of zoo 0.1,
             which also depended on the paths of the files, and that without the number of files per corpus.
     """
@@ -61,14 +65,16 @@ class TokenizedCorpus:
     validation: TokenFile | None
     manifest: TokenManifest
     folder: Path
+    fingerprint: str
     former_fingerprints: tuple[str, ...]
 
 
 def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
     """Tokenise a corpus, or reuse the token files of an earlier call.
 
-    The name of the folder is a hash of the contents of the sources, of the settings and of the tokenizer, so
-    that a change leads to a new folder. Several processes may call this function at the same time.
+    The name of the folder is a hash of the contents of the sources, of the settings, of the tokenizer and of
+    the plugins that define the corpora and the tokenizer, so that a change leads to a new folder. Several
+    processes may call this function at the same time.
 
     Args:
         data: corpus, tokenizer, split and cache folder.
@@ -88,7 +94,8 @@ def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
     flat_key = [VERSION, [corpus.rules() for corpus in _corpora(data)], share, contents]
     first_key = [VERSION, [corpus.model_dump(mode="json") for corpus in _corpora(data)], share, contents]
     # The list of contents does not say where the validation corpus begins; with one corpus the key stays.
-    text_key = flat_key if len(files) == 1 else [*flat_key, [len(of_corpus) for of_corpus in files]]
+    split_key = flat_key if len(files) == 1 else [*flat_key, [len(of_corpus) for of_corpus in files]]
+    text_key = [*split_key, *_plugins(*_corpora(data))]
     tokenizer = _tokenizer(data, text_key)
     objective = data.objective.for_tokenizer(tokenizer)
     _check_vocabulary(data, objective, tokenizer, vocab_size)
@@ -100,14 +107,16 @@ def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
         if _stamps(sources) != stamps:
             raise DataError("a file of the corpus changed while it was read; start again")
 
-    folder = data.cache_folder() / "tokens" / _digest([*text_key, tokenizer.hash])
+    fingerprint = _digest([*split_key, tokenizer.hash])
+    own = [record.model_dump() for record in record_of_class(type(tokenizer))]
+    folder = data.cache_folder() / "tokens" / _digest([*text_key, *own, tokenizer.hash])
     build_once(folder, fill)
     manifest = TokenManifest.read(folder)
     train = _open(folder, manifest, manifest.train, data, needed, "training")
     entry = manifest.validation
     validation = None if entry is None else _open(folder, manifest, entry, data, needed, "validation")
     former = tuple(_digest([*key, tokenizer.hash]) for key in (flat_key, first_key))
-    return TokenizedCorpus(tokenizer, objective, train, validation, manifest, folder, former)
+    return TokenizedCorpus(tokenizer, objective, train, validation, manifest, folder, fingerprint, former)
 
 
 def _warn_of_shared_files(files: Sequence[Sequence[SourceFile]], share: float) -> None:
@@ -156,6 +165,12 @@ def _stamps(sources: list[SourceFile]) -> list[tuple[int, int]]:
     return [(stat.st_size, stat.st_mtime_ns) for stat in stats]
 
 
+def _plugins(*configs: Config) -> list[JsonObject]:
+    """The records of the plugins that define the classes of configurations; none for zoo's own."""
+    records = {record for config in configs for record in records_of(config)}
+    return sorted((record.model_dump() for record in records), key=str)
+
+
 def _digest(key: object) -> str:
     return sha256(json.dumps(key, sort_keys=True).encode())[:32]
 
@@ -169,9 +184,10 @@ def _tokenizer(data: TextData, text_key: list[object]) -> Tokenizer:
         return (d.text for d in _documents(data) if not split.holds_out(d.id))
 
     if not config.is_trained:
-        return config.build(texts)
-    folder = data.cache_folder() / "tokenizers" / _digest([*text_key, config.model_dump(mode="json")])
-    build_once(folder, lambda partial: config.build(texts).save(partial))
+        return built_tokenizer(config, texts)
+    settings = config.model_dump(mode="json")
+    folder = data.cache_folder() / "tokenizers" / _digest([*text_key, *_plugins(config), settings])
+    build_once(folder, lambda partial: built_tokenizer(config, texts).save(partial))
     return load_tokenizer(folder)
 
 
@@ -181,7 +197,8 @@ def _split(data: TextData, advance: Advance) -> Split:
     def read() -> Iterator[str]:
         for document in _documents(data):
             advance(_utf8_bytes(document.text))
-            yield document.id
+            if not document.repeated:
+                yield document.id
 
     ids = read()
     first = list(islice(ids, 3))

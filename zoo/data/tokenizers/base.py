@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from zoo.config.registry import TOKENIZERS, Config
+from zoo.config.registry import TOKENIZERS, Config, location, require_instance
 from zoo.data.files import read_object
-from zoo.utils.errors import DataError
+from zoo.utils.errors import ConfigError, DataError
 
 DESCRIPTION = "zoo-tokenizer.json"
 SAMPLE = "Capitals,  two blanks,\n\ta tab, 3.14, é, 中 and 🦊."
@@ -153,6 +153,19 @@ class TokenizerConfig(Config):
     @abstractmethod
     def load(cls, folder: Path) -> Tokenizer:
         """Load the tokenizer from the files that its `save` wrote into `folder`."""
+
+
+def built_tokenizer(config: TokenizerConfig, texts: Callable[[], Iterator[str]]) -> Tokenizer:
+    """The tokenizer of a configuration, which a plugin may have written.
+
+    Raises:
+        ConfigError: It is no tokenizer, or lacks an attribute; the message names the class.
+        DataError: A file cannot be used, or the tokenizer cannot be trained on the texts.
+    """
+    tokenizer = require_instance(type(config), "build", config.build(texts), Tokenizer)
+    if missing := [name for name in ("vocab_size", "eos_id", "hash") if not hasattr(tokenizer, name)]:
+        raise ConfigError(f"{location(type(tokenizer))}: no attribute {' and no '.join(missing)}")
+    return tokenizer
 
 
 def check_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> None:
