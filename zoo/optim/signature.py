@@ -55,7 +55,7 @@ def constructor_arguments(cls: type[Optimizer]) -> dict[str, inspect.Parameter]:
             break
     if "param" not in first:
         raise ConfigError(f"its constructor takes `{first}`, expected the parameters to train first")
-    if first.startswith("named"):
+    if "named" in first:
         raise ConfigError(
             f"its constructor takes `{first}`, pairs of a name and a parameter; expected one that takes "
             "groups of parameters, as torch.optim's do: zoo has other names than the class may look for"
