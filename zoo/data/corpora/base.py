@@ -113,6 +113,12 @@ class FileCorpus(CorpusConfig):
         root = os.path.commonpath([file.parent for file in files])
         return [SourceFile(_printable(file.relative_to(root)), file) for file in files]
 
+    def files(self) -> Iterator[tuple[SourceFile, bool]]:
+        """Yield the files in their order, each with whether it may be empty: one among others may."""
+        sources = self.sources()
+        for source in sources:
+            yield source, len(sources) > 1
+
 
 def _printable(path: Path) -> str:
     """The path with forward slashes, and bytes that are not valid UTF-8 escaped."""

@@ -24,9 +24,7 @@ class JsonlCorpus(FileCorpus):
 
     def documents(self) -> Iterator[Document]:
         """Yield one document per line that is not blank."""
-        sources = self.sources()
-        blank = len(sources) > 1  # an empty file among others is no error
-        for source in sources:
+        for source, blank in self.files():
             for number, value in read_json_lines(source.path, blank=blank):
                 text = text_field(value, self.field, f"{source.path}:{number}", blank=True)
                 yield Document(f"{source.name}:{number}", text)

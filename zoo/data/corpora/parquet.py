@@ -31,8 +31,6 @@ class ParquetCorpus(FileCorpus):
 
     def documents(self) -> Iterator[Document]:
         """Yield one document per row; only the column of the text is read."""
-        sources = self.sources()
-        blank = len(sources) > 1  # a table without rows among others is no error
-        for source in sources:
+        for source, blank in self.files():
             for number, (place, row) in enumerate(read_rows(source.path, [self.column], blank=blank), 1):
                 yield Document(f"{source.name}:{number}", text_field(row, self.column, place, blank=True))

@@ -43,12 +43,11 @@ class TextCorpus(FileCorpus):
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents, file by file."""
-        sources = self.sources()
+        files = list(self.files())
         kind = self.document
         if kind == "auto":
-            kind = "file" if len(sources) >= MANY else "passage"
-        blank = len(sources) > 1  # an empty file among others is no error
-        for source in sources:
+            kind = "file" if len(files) >= MANY else "passage"
+        for source, blank in files:
             if source.path.suffix in TABLES:
                 raise DataError(
                     f"{source.path}: a table; expected a text, or data.corpus: {{type: parquet, ...}}"
