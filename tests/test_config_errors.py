@@ -25,6 +25,12 @@ FILES = [
     ),
     ("model:\n  type: gpt\n  d_modle: 8", r"f.yaml:3: model.d_modle: unknown key; did you mean 'd_model'\?"),
     ("model:\n  type: gtp", r"f.yaml:2: model.type: value 'gtp': no such type; did you mean 'gpt'\?"),
+    (
+        "optimizer: {type: torch.optim:Adam}",
+        r"f.yaml:1: optimizer.type: value 'torch.optim:Adam': no such type; the path of a class is written "
+        r"my_file.py:Name or package.module.Name; known: adafactor, ",
+    ),
+    ("init: a:b", r"f.yaml:1: init.type: value 'a:b': no such type; known: "),
     ("init: hee", r"f.yaml:1: init.type: value 'hee': no such type; did you mean 'he'\?"),
     (
         "optimizer: {type: adamw, lr: 1, decays: all}",

@@ -191,6 +191,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"use_sliding_window": ..., "layer_types": ["full_attention", "sliding_attention"]},
         "use_sliding_window: false; expected true",
     ),
+    (
+        "qwen2-window",
+        {"layer_types": ["full_attention"] * 3},
+        "layer_types: 3 entries; expected 2 as num_hidden_layers is 2",
+    ),
     ("qwen2", {"layer_types": 5}, "layer_types: 5; expected 'full_attention' or 'sliding_attention'"),
     ("qwen3", {"attention_bias": True}, "attention_bias: true; expected false"),
     ("phi3", {"attention_bias": True}, "attention_bias: true; expected false"),

@@ -198,6 +198,38 @@ def test_tokenizers_and_templates(tmp_path: Path, capsys: pytest.CaptureFixture[
     zoo("generate", run, "--prompt", "say a", "--max-new-tokens", "3", "--plugin", tmp_path / "mine.py")
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ('return ">>" if role == "assistant" else ""', "pass", "before returned NoneType; expected a str"),
+        ('return ""\n', "return 1\n", "after returned int; expected a str"),
+        (
+            "def before(self, role):",
+            "def encode(self, messages, tokenizer):\n        return [1, 2]\n\n    def before(self, role):",
+            "encode returned list; expected a zoo.data.instructions.template.EncodedConversation",
+        ),
+        (
+            "def before(self, role):",
+            "def encode(self, messages, tokenizer):\n        whole = super().encode(messages, tokenizer)\n"
+            "        return whole._replace(loss_mask=[True])\n\n    def before(self, role):",
+            "encode returned 7 tokens and a loss mask of 1; expected one length",
+        ),
+    ],
+)
+def test_templates_that_return_something_else(
+    right: str, wrong: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [json.dumps({"prompt": f"a{c}", "response": c}) for c in "abcdefgh"]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    data = {"type": "instructions", "train": str(tmp_path / "tasks.jsonl"), "context": 32, "validation": 0.25}
+    plugin = TEXTS.replace(right, wrong)
+    assert plugin != TEXTS
+    file = project(tmp_path, plugin, data=data | {"template": "arrows"}, schedule="constant")
+    zoo("train", file, status=2)
+    shown = capsys.readouterr().err
+    assert re.search(rf"error: Arrows \(\S+mine\.py:\d+\): {re.escape(message)}", shown), shown
+
+
 def test_what_a_run_uses_is_recorded_and_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = project(tmp_path)
     run = tmp_path / "runs/tiny"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,17 @@ def test_the_folder_that_is_named_goes_on(
     assert_same(run, runs / "whole")
     zoo("train", names[spelling])  # the run has all its steps: nothing to do
     assert_same(run, runs / "whole")
+
+
+def test_training_in_a_thread_is_that_of_the_main_thread(runs: Path, tmp_path: Path) -> None:
+    """Python lets only the main thread handle signals; that of a notebook or a server may be another."""
+    config = tiny(tmp_path, "name=whole", steps=20, checkpoint_every=4)
+    before = signal.getsignal(signal.SIGTERM)
+    with ThreadPoolExecutor(1) as pool:
+        trained = pool.submit(train, config)
+    assert trained.result().step == 20
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert_same(tmp_path / "runs/whole", runs / "whole")
 
 
 def test_a_run_as_the_configuration_of_another_one(runs: Path, tmp_path: Path) -> None:

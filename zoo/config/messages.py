@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from pydantic_core import ErrorDetails
 
-from zoo.config.registry import Config, classes_in, is_choice
+from zoo.config.registry import Config, Kind, classes_in, is_choice
 from zoo.config.yaml import Located, Path, dotted, shortened
 from zoo.utils.errors import did_you_mean, joined_message
 
@@ -26,6 +26,7 @@ NAME = r"^\w[\w.-]*$"
 """The pattern of names of runs and sweeps, which are the names of their folders."""
 PATTERNS = {NAME: "letters, digits, '_', '.' and '-', beginning with one of the first three"}
 """Patterns of texts, in words."""
+PATH_HINT = "; the path of a class is written my_file.py:Name or package.module.Name"
 EXPECTED = ": expected "
 KEY = re.compile(r"(?P<keys>\w+(\.\w+)*)(\[(?P<index>\d+)\])?(?=:?\s)")
 
@@ -123,6 +124,12 @@ def resolve(root: type[Config], loc: Path) -> tuple[Path, list[type[Config]]]:
     return path, classes
 
 
+def _take_paths(classes: list[type[Config]]) -> bool:
+    """Whether a `type` that selects one of these classes can also be the path of a class outside of zoo."""
+    kinds = [kind for kind in Kind.registries.values() if kind.adapt is not None]
+    return any(cls in kind.registered.values() for kind in kinds for cls in classes)
+
+
 def _explanation(error: ErrorDetails, path: Path, classes: list[type[Config]], root: type[Config]) -> str:
     value, kind, context = error["input"], error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
@@ -131,7 +138,9 @@ def _explanation(error: ErrorDetails, path: Path, classes: list[type[Config]], r
         return f"missing{_purpose(str(path[-1]), error, root)}"
     types = [c.model_fields["type"].default for c in classes] if len(classes) > 1 else []
     if kind == "union_tag_invalid":
-        return f"value {_display(context['tag'])}: no such type{did_you_mean(str(context['tag']), types)}"
+        tag = str(context["tag"])
+        path_hint = PATH_HINT if not re.fullmatch(r"[\w-]+", tag) and _take_paths(classes) else ""
+        return f"value {_display(tag)}: no such type{path_hint}{did_you_mean(tag, types)}"
     if kind == "union_tag_not_found":
         return f"no `type`; expected one of {', '.join(sorted(types))}"
     if kind in NOT_A_MAPPING and types:

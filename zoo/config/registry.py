@@ -340,10 +340,10 @@ def require_instance(cls: type, method: str, value: Built, expected: type) -> Bu
     """
     if isinstance(value, expected):
         return value
-    raise ConfigError(
-        f"{location(cls)}: {method} returned {type(value).__name__}; expected a "
-        f"{expected.__module__}.{expected.__qualname__}"
-    )
+    name = expected.__qualname__
+    if expected.__module__ != "builtins":
+        name = f"{expected.__module__}.{name}"
+    raise ConfigError(f"{location(cls)}: {method} returned {type(value).__name__}; expected a {name}")
 
 
 def classes_in(field: FieldInfo) -> list[type[Config]]:

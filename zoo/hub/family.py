@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from zoo.config.registry import Config
 from zoo.hub.fields import HARMLESS, REQUIRED, ConfigField, FixedField, RefusedError, Value, one_of
 from zoo.hub.rules import Rule
+from zoo.hub.window import LAYER_TYPES
 from zoo.models import ModelConfig
 from zoo.utils.errors import CheckpointError, did_you_mean
 from zoo.utils.untyped import JsonObject
@@ -145,8 +146,9 @@ class Family:
                 raise CheckpointError(
                     f"{place}: {f.hub_name}: value {layers}; expected at most {MOST_LAYERS}"
                 )
+        problems = self._other_lengths(config)
         config = self.read(config)
-        problems = self._unknown(config)
+        problems += self._unknown(config)
         for fixed in self.fixed:
             if not fixed.accepts(config):
                 value = config.get(fixed.hub_name, fixed.default)
@@ -229,6 +231,18 @@ class Family:
         """The name in memory of the tensor that is called `name` in the files."""
         module, _, local = name.rpartition(".")
         return f"{self.modules[module]}.{local}" if module in self.modules else name
+
+    def _other_lengths(self, config: JsonObject) -> list[str]:
+        """The problem of a list of all layers' types that has not as many entries as there are layers."""
+        types = config.get(LAYER_TYPES.hub_name)
+        if not isinstance(types, list):
+            return []
+        layers = {f.hub_name: config.get(f.hub_name, f.default) for f in self.fields if f.layers}
+        return [
+            f"{LAYER_TYPES.hub_name}: {len(types)} entries; expected {n} as {name} is {n}"
+            for name, n in layers.items()
+            if isinstance(n, int) and n != len(types)
+        ]
 
     def _unknown(self, config: JsonObject) -> list[str]:
         """The problems of unknown fields that are not null."""

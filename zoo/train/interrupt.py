@@ -31,6 +31,9 @@ class Interrupt:
     A thread waits for the second signal, which therefore ends the process even during something that Python
     cannot interrupt, such as an operation of torch that takes hours.
 
+    Python lets only the main thread handle signals. In another thread the context handles none: Ctrl-C and
+    SIGTERM do to the process what they did before, and only `request` stops the training.
+
     Attributes:
         requested: whether training is to stop after the current step.
         by_hand: whether the stop was requested by Ctrl-C or `request`, and not by a scheduler.
@@ -54,6 +57,8 @@ class Interrupt:
 
     def __enter__(self) -> Self:
         self._left.clear()
+        if threading.current_thread() is not threading.main_thread():
+            return self
         for number in self._signals:
             self._before[number] = signal.signal(number, self._receive)
         if not self._launched and os.name == "posix":

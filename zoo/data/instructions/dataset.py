@@ -194,7 +194,7 @@ class EncodedConversations:
         self.n_truncated = self.n_dropped = 0
         for conversation in conversations:
             try:
-                encoded = template.encode(conversation.messages, tokenizer)
+                encoded = template.encode_checked(conversation.messages, tokenizer)
             except DataError as error:
                 placed = DataError(f"{conversation.place}: {error}")
                 if skipped is None or isinstance(error, ChatTemplateError):

@@ -8,9 +8,10 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from zoo.config.registry import TEMPLATES, Config
+from zoo.config.registry import TEMPLATES, Config, location, require_instance
 from zoo.data.instructions.files import Message, Speaker
 from zoo.data.tokenizers.base import Tokenizer
+from zoo.utils.errors import ConfigError
 
 
 class EncodedConversation(NamedTuple):
@@ -33,6 +34,21 @@ class EncodedConversation(NamedTuple):
 
 class Template(Config):
     """The base class of templates, which turn conversations into tokens."""
+
+    def encode_checked(self, messages: Sequence[Message], tokenizer: Tokenizer) -> EncodedConversation:
+        """What `encode` returns, which a plugin may have written, after a check of it.
+
+        Raises:
+            ConfigError: It is no `EncodedConversation`, or one whose mask has another length than its tokens.
+            DataError: `encode` refuses the conversation.
+        """
+        made = require_instance(type(self), "encode", self.encode(messages, tokenizer), EncodedConversation)
+        if len(made.tokens) != len(made.loss_mask):
+            raise ConfigError(
+                f"{location(type(self))}: encode returned {len(made.tokens)} tokens and a loss mask of "
+                f"{len(made.loss_mask)}; expected one length"
+            )
+        return made
 
     @abstractmethod
     def encode(self, messages: Sequence[Message], tokenizer: Tokenizer) -> EncodedConversation:
@@ -86,22 +102,23 @@ class MarkerTemplate(Template):
 
         for i, (role, content) in enumerate(messages, 1):
             is_answer = role == "assistant"
-            add(_markers(self.before(role), tokenizer))
+            add(self._markers("before", role, tokenizer))
             add(tokenizer.encode(content), is_answer)
             if is_answer:
                 add([tokenizer.eos_id], learned=True)
             if not is_answer or i < len(messages):
-                add(_markers(self.after(role), tokenizer))
+                add(self._markers("after", role, tokenizer))
         return encoded
 
     def encode_prompt(self, messages: Sequence[Message], tokenizer: Tokenizer) -> list[int]:
         """The tokens of a conversation, up to the first token of the answer."""
         tokens = self.encode(messages, tokenizer).tokens
-        return tokens + _markers(self.before("assistant"), tokenizer)
+        return tokens + self._markers("before", "assistant", tokenizer)
 
-
-def _markers(text: str, tokenizer: Tokenizer) -> list[int]:
-    return tokenizer.encode_with_special_tokens(text) if text else []
+    def _markers(self, side: Literal["before", "after"], role: Speaker, tokenizer: Tokenizer) -> list[int]:
+        marker = self.before(role) if side == "before" else self.after(role)
+        text = require_instance(type(self), side, marker, str)
+        return tokenizer.encode_with_special_tokens(text) if text else []
 
 
 @TEMPLATES.register
