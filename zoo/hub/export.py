@@ -17,11 +17,12 @@ from zoo.data.classification.class_names import read_labels
 from zoo.data.classification.dataset import ClassificationData
 from zoo.data.classification.encoding import TextPairEncoder
 from zoo.data.instructions.dataset import InstructionData
-from zoo.data.instructions.jinja import JinjaTemplate
+from zoo.data.instructions.template import Template
 from zoo.data.tokenizers.base import Tokenizer
-from zoo.data.tokenizers.huggingface import CHAT_TEMPLATE_FILE, HuggingFaceTokenizer
+from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
 from zoo.hub import CONFIG, GENERATION_CONFIG, register_auto
 from zoo.hub.adapter import BASE_NAME, Adapter, adapter_of, changes_of, trained_whole
+from zoo.hub.chat_template import write_chat_template
 from zoo.hub.classifier import classifier_family, text_end, write_classifier
 from zoo.hub.families import family_for, family_of_origin
 from zoo.hub.family import Family
@@ -66,6 +67,8 @@ class Export:
         tokenizer: whether a tokenizer was written.
         reason: why no tokenizer was written.
         adapter: the outcome for the adapter of a model with LoRA, in words; "": there is no LoRA.
+        chat_template: the outcome for the template of a model that was trained on conversations, in words;
+            "": there were none, or the tokenizer's own is right.
     """
 
     folder: Path
@@ -77,13 +80,19 @@ class Export:
     tokenizer: bool
     reason: str
     adapter: str = ""
+    chat_template: str = ""
 
     def __str__(self) -> str:
-        """A summary in two lines, and one about the adapter."""
+        """A summary in two lines, and one each about the chat template and the adapter."""
         summary = f"{self.architecture}, {self.tensors} tensors, {self.folded} folded"
         text = "tokenizer.json" if self.tokenizer else f"no tokenizer: {self.reason}"
-        adapter = f"\n{self.adapter}" if self.adapter else ""
-        return f"wrote {self.folder}: {summary}, {text}\n{self.comparison}{adapter}"
+        lines = (
+            f"wrote {self.folder}: {summary}, {text}",
+            self.comparison,
+            self.chat_template,
+            self.adapter,
+        )
+        return "\n".join(filter(None, lines))
 
     @property
     def comparison(self) -> str:
@@ -125,8 +134,8 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str | None = None)
         notes = {"context": data.length, "end": asked.eos_id(tokenizer), "special": asked.special_tokens}
     if isinstance(data, ClassificationData) and tokenizer is not None:
         notes["texts"] = data.encoder(model.recipe.model, tokenizer)
-    if isinstance(data, InstructionData) and isinstance(data.template, JinjaTemplate):
-        notes["chat_template"] = data.template.source
+    if isinstance(data, InstructionData):
+        notes["template"] = data.template
     wanted = None if dtype is None else FLOATING[dtype]
     with suppress(DataError):  # only classifiers have class names
         notes["labels"] = read_labels(model_folder(source).path)
@@ -148,7 +157,7 @@ def export_model(
     end: int | None = None,
     special: Sequence[str] = (),
     texts: TextPairEncoder | None = None,
-    chat_template: str | None = None,
+    template: Template | None = None,
     source: Path | None = None,
     base: str | None = None,
     labels: Sequence[str] = (),
@@ -170,8 +179,8 @@ def export_model(
         special: names of the ids after the tokenizer's vocabulary, in their order.
         texts: the encoder of texts and pairs that a classifier was trained with, for the tokenizer; None: it
             is not known.
-        chat_template: the text of the chat template that the model was trained in, for the tokenizer; None:
-            the tokenizer's own, if it has one.
+        template: the template of the conversations that the model was trained on, which becomes the chat
+            template; None: there were none, and the tokenizer keeps its own, if it has one.
         source: the path of the model, for the README.md; None: there is none.
         labels: names of the classes of a classifier; empty: those of the folder that it came from, or
             LABEL_0, ...
@@ -229,8 +238,9 @@ def export_model(
         if tokenizer is not None:
             why_not = export_tokenizer(tokenizer, folder, special, end, texts, segments)
         written = why_not is None
-        if written and chat_template is not None:
-            (folder / CHAT_TEMPLATE_FILE).write_text(chat_template, encoding="utf-8", newline="")
+        chat = ""
+        if tokenizer is not None and written and template is not None:
+            chat = write_chat_template(template, tokenizer, folder)
         words = "" if adapter is None else _write_adapter(adapter, model, family, folder, dtype, inputs)
         about = (
             family.architecture,
@@ -241,6 +251,7 @@ def export_model(
             written,
             why_not or "",
             words,
+            chat,
         )
         done = Export(out, *about)
         if source is not None:

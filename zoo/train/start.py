@@ -46,16 +46,18 @@ MAY_CHANGE = {"metric", "description"} | frozenset(
         "checkpoint_every",
         "keep_last",
         "device",
+        "accumulation",
         "runs_dir",
         "loggers",
         "recompute",
         "stop_signal",
-        *(f"parallel.{key}" for key in ("shard", "replicate", "reshard_after_forward", "timeout")),
+        *(f"parallel.{key}" for key in ("shard", "replicate", "reshard_after_forward", "sync", "timeout")),
         "spikes",
         *(f"spikes.{key}" for key in SpikeConfig.model_fields),
     )
 )
-"""Settings that may change when a run resumes: none of them affects the steps already taken."""
+"""Settings that may change when a run resumes: none of them affects the steps already taken, and those that
+follow are the same, or differ only in the order of sums."""
 
 
 @dataclass(frozen=True)
