@@ -30,6 +30,10 @@ FILES = [
         r"f.yaml:1: optimizer.type: value 'torch.optim:Adam': no such type; the path of a class is written "
         r"my_file.py:Name or package.module.Name; known: adafactor, ",
     ),
+    (
+        "optimizer: {type: adamw, lr: 1e39}",
+        r"f.yaml:1: optimizer: lr 1e\+39: expected at most 3.4e\+38 in size, as in float32",
+    ),
     ("init: a:b", r"f.yaml:1: init.type: value 'a:b': no such type; known: "),
     ("init: hee", r"f.yaml:1: init.type: value 'hee': no such type; did you mean 'he'\?"),
     (

@@ -10,9 +10,16 @@ import json
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from numbers import Real
-from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, SchemaValidator, core_schema
@@ -21,6 +28,9 @@ from zoo.config.homes import HOMES
 from zoo.config.yaml import Located
 from zoo.utils.errors import ConfigError, did_you_mean
 from zoo.utils.untyped import JsonObject
+
+LARGEST = (2 - 2**-23) * 2.0**127
+"""The largest number of float32, in which weights, slots and constants are computed."""
 
 INLINED = "inlined"
 """The key of `Config.inlined` in a JSON schema, until `zoo.config.schema` has expanded it."""
@@ -59,6 +69,15 @@ class Config(BaseModel):
         cls.__annotations__ = {
             name: known.get(name, text) for name, text in inspect.get_annotations(cls).items()
         }
+
+    @model_validator(mode="after")
+    def _is_a_number_of_float32(self) -> Self:
+        """Refuse numbers that weights and slots cannot have."""
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, float) and abs(value) > LARGEST:
+                raise ValueError(f"{name} {value:g}: expected at most {LARGEST:.2g} in size, as in float32")
+        return self
 
     @classmethod
     def written_out(cls, fields: dict[str, Located]) -> dict[str, Located]:
