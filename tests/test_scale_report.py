@@ -528,6 +528,8 @@ def test_questions_share_runs(sweeps: dict[str, Sweep]) -> None:
     assert sides("q1-context-start", "model=gpt") == sides("q1-context", "model=gpt")
     assert runs("q1-context-start", "model=ngpt").isdisjoint(runs("q1-context", "model=ngpt"))
     assert runs("q2-horizon", "run=amos") == runs("q2-gpt", "optimizer=amos")
+    assert runs("q2-wsd", "run=adamw-cont") == runs("q2-horizon", "run=adamw-cont")
+    assert sides("q2-wsd", "run=adamw-cont") == sides("q2-horizon", "run=adamw-cont")
     assert sides("q2-gpt", "optimizer=adamw") == sides("q2-horizon", "run=cosine") == sides("q1", "model=gpt")
     assert sides("q2-amos", "optimizer=adamw", hash_in_blocks) == sides("q1", "model=gpt")
     assert sides("q2-ngpt", "optimizer=adamw", hash_in_blocks) == sides("q1-start", "model=ngpt")
