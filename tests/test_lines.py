@@ -251,7 +251,7 @@ def test_lines_of_a_ladder_in_nats_are_taken_over_in_bits(tmp_path: Path) -> Non
 
 def test_a_run_that_diverges_before_its_first_validation_has_a_line(tmp_path: Path) -> None:
     """It has made no step that counts, and the others go on, also from the lines alone."""
-    rates: dict[str, Any] = {"axes": {"optimizer.lr": [1e-2, 1e300]}, "scale": ONE_SIZE, "tune": None}
+    rates: dict[str, Any] = {"axes": {"optimizer.lr": [1e-2, 1e30]}, "scale": ONE_SIZE, "tune": None}
     for _ in range(2):
         result = execute(ladder(tmp_path, **rates), 1)
         assert [run.status for run in result.manifest.runs] == ["finished"] * 2 + ["failed"] * 2
