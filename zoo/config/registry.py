@@ -71,9 +71,10 @@ class Config(BaseModel):
         }
 
     @model_validator(mode="after")
-    def _is_a_number_of_float32(self) -> Self:
-        """Refuse numbers that weights and slots cannot have."""
-        for name in type(self).model_fields:
+    def _fits_into_float32(self) -> Self:
+        """Refuse numbers that the tensors of a component, a class that ``type:`` selects, cannot have."""
+        fields = type(self).model_fields
+        for name in fields if "type" in fields else ():
             value = getattr(self, name)
             if isinstance(value, float) and abs(value) > LARGEST:
                 raise ValueError(f"{name} {value:g}: expected at most {LARGEST:.2g} in size, as in float32")
