@@ -54,13 +54,13 @@ def trained(folder: Path, tokenizer: object, template: object) -> Path:
     return train(load_config(fields | {"schedule": "constant"})).folder
 
 
-def of_a_folder(folder: Path) -> dict[str, str]:
-    """Byte-level tokens with a chat template in tokenizer_config.json."""
+def of_a_folder(folder: Path, kind: str = "byte-level", eos: str = "<|im_end|>") -> dict[str, str]:
+    """A tokenizer with a chat template in tokenizer_config.json."""
     (folder / "hub").mkdir()
-    saved_tokenizer("byte-level", folder / "hub")
+    saved_tokenizer(kind, folder / "hub")
     file = folder / "hub/tokenizer_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": OWN}))
-    return {"type": "huggingface", "path": str(folder / "hub"), "eos": "<|im_end|>"}
+    return {"type": "huggingface", "path": str(folder / "hub"), "eos": eos}
 
 
 @pytest.mark.parametrize("template", ["plain", "chat", ODD], ids=["plain", "chat", "odd"])
@@ -89,12 +89,8 @@ def test_the_tokens_are_those_of_the_training(tokenizer: str, template: object, 
 
 def test_none_instead_of_another_one(tmp_path: Path) -> None:
     """A tokenizer that puts a blank in front of every message makes other tokens of the whole text."""
-    (tmp_path / "hub").mkdir()
-    saved_tokenizer("byte-fallback", tmp_path / "hub")
-    file = tmp_path / "hub/tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": OWN}))
+    tokenizer = of_a_folder(tmp_path, "byte-fallback", "</s>")
     (tmp_path / "hub/chat_template.jinja").write_text(OWN)
-    tokenizer = {"type": "huggingface", "path": str(tmp_path / "hub"), "eos": "</s>"}
     run = trained(tmp_path, tokenizer, "chat")
     shown = str(export(run, tmp_path / "out"))
     assert "\nno chat template: none makes the tokens of the training's template, 'chat'" in shown

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from zoo.data.files import read_object
 from zoo.data.instructions.files import Message, Speaker
 from zoo.data.instructions.jinja import JinjaTemplate
 from zoo.data.instructions.template import MarkerTemplate, Template
 from zoo.data.tokenizers.base import Tokenizer
-from zoo.data.tokenizers.huggingface import CHAT_TEMPLATE_FILE, SETTINGS_FILE, HuggingFaceConfig
+from zoo.data.tokenizers.huggingface import CHAT_TEMPLATE_FILE, HuggingFaceConfig, HuggingFaceTokenizer
+from zoo.hub.tokenizer_json import remove_chat_template
 from zoo.utils.errors import DataError
 
 PROGRAM = """\
@@ -67,21 +67,17 @@ def write_chat_template(template: Template, tokenizer: Tokenizer, folder: Path) 
         if template.source is not None:
             _write(folder, template.source)
         return ""
-    name = template.model_dump()["type"]
-    if (
-        isinstance(template, MarkerTemplate)
-        and (program := _program(template, tokenizer, folder)) is not None
-    ):
+    name, exported = template.model_dump()["type"], HuggingFaceConfig.load(folder)
+    program = _program(template, tokenizer, exported) if isinstance(template, MarkerTemplate) else None
+    if program is not None and _makes_the_same_tokens(template, tokenizer, program, exported):
         _write(folder, program)
-        if _makes_the_same_tokens(template, tokenizer, folder):
-            return f"chat template: that of the training, '{name}'"
-    _remove(folder)
+        return f"chat template: that of the training, '{name}'"
+    remove_chat_template(folder)
     return f"no chat template: none makes the tokens of the training's template, '{name}'"
 
 
-def _program(template: MarkerTemplate, tokenizer: Tokenizer, folder: Path) -> str | None:
+def _program(template: MarkerTemplate, tokenizer: Tokenizer, exported: HuggingFaceTokenizer) -> str | None:
     """The template as a program; None: the exported tokenizer lacks the tokens around a conversation."""
-    exported = HuggingFaceConfig.load(folder)
     texts = {exported.token_id(text): text for text in exported.special_tokens}
     if not {tokenizer.start_id, tokenizer.eos_id} <= texts.keys():
         return None
@@ -94,9 +90,11 @@ def _program(template: MarkerTemplate, tokenizer: Tokenizer, folder: Path) -> st
     return PROGRAM % {key: json.dumps(value, ensure_ascii=False) for key, value in literals.items()}
 
 
-def _makes_the_same_tokens(template: Template, tokenizer: Tokenizer, folder: Path) -> bool:
-    """Whether the folder's chat template and tokenizer make the tokens and masks of the training."""
-    exported, rendered = HuggingFaceConfig.load(folder), JinjaTemplate()
+def _makes_the_same_tokens(
+    template: Template, tokenizer: Tokenizer, program: str, exported: HuggingFaceTokenizer
+) -> bool:
+    """Whether a chat template and the exported tokenizer make the tokens and masks of the training."""
+    rendered = JinjaTemplate(source=program)
     talks = [[Message(*message) for message in talk] for talk in EXAMPLES]
     try:
         return all(
@@ -110,10 +108,3 @@ def _makes_the_same_tokens(template: Template, tokenizer: Tokenizer, folder: Pat
 
 def _write(folder: Path, program: str) -> None:
     (folder / CHAT_TEMPLATE_FILE).write_text(program, encoding="utf-8", newline="")
-
-
-def _remove(folder: Path) -> None:
-    (folder / CHAT_TEMPLATE_FILE).unlink(missing_ok=True)
-    settings = read_object(file := folder / SETTINGS_FILE)
-    if settings.pop("chat_template", None) is not None:
-        file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

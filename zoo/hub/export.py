@@ -235,12 +235,11 @@ def export_model(
         write_shards(folder, tensors, dtype, shard_bytes)
         difference, largest = _compare(model, family, folder, inputs)
         why_not: str | None = reason
+        chat = ""
         if tokenizer is not None:
             why_not = export_tokenizer(tokenizer, folder, special, end, texts, segments)
-        written = why_not is None
-        chat = ""
-        if tokenizer is not None and written and template is not None:
-            chat = write_chat_template(template, tokenizer, folder)
+            if why_not is None and template is not None:
+                chat = write_chat_template(template, tokenizer, folder)
         words = "" if adapter is None else _write_adapter(adapter, model, family, folder, dtype, inputs)
         about = (
             family.architecture,
@@ -248,7 +247,7 @@ def export_model(
             folded,
             difference,
             largest,
-            written,
+            why_not is None,
             why_not or "",
             words,
             chat,

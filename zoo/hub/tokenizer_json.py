@@ -8,6 +8,7 @@ from pathlib import Path
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.huggingface import (
+    CHAT_TEMPLATE_FILE,
     READER,
     SEGMENTS,
     SETTINGS_FILE,
@@ -122,10 +123,19 @@ def truncate_on_the_right(folder: Path) -> None:
     _change_settings(folder, {"truncation_side": "right"})
 
 
-def _change_settings(folder: Path, changes: JsonObject, defaults: JsonObject | None = None) -> None:
-    """Change tokenizer_config.json, where `defaults` count for what it lacks."""
+def remove_chat_template(folder: Path) -> None:
+    """Have transformers ask for a chat template instead of using the one that came with the tokenizer."""
+    (folder / CHAT_TEMPLATE_FILE).unlink(missing_ok=True)
+    _change_settings(folder, {}, removed="chat_template")
+
+
+def _change_settings(
+    folder: Path, changes: JsonObject, defaults: JsonObject | None = None, removed: str = ""
+) -> None:
+    """Change tokenizer_config.json, where `defaults` count for what it lacks, and remove one field."""
     file = folder / SETTINGS_FILE
     settings = (defaults or {}) | json.loads(file.read_text("utf-8")) | changes
+    settings.pop(removed, None)
     file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

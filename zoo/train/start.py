@@ -56,8 +56,7 @@ MAY_CHANGE = {"metric", "description"} | frozenset(
         *(f"spikes.{key}" for key in SpikeConfig.model_fields),
     )
 )
-"""Settings that may change when a run resumes: none of them affects the steps already taken, and those that
-follow are the same, or differ only in the order of sums."""
+"""Settings that may change when a run resumes: none of them affects the steps already taken."""
 
 
 @dataclass(frozen=True)

@@ -102,22 +102,22 @@ class MarkerTemplate(Template):
 
         for i, (role, content) in enumerate(messages, 1):
             is_answer = role == "assistant"
-            add(self._markers("before", role, tokenizer))
+            add(self._markers("before", self.before(role), tokenizer))
             add(tokenizer.encode(content), is_answer)
             if is_answer:
                 add([tokenizer.eos_id], learned=True)
             if not is_answer or i < len(messages):
-                add(self._markers("after", role, tokenizer))
+                add(self._markers("after", self.after(role), tokenizer))
         return encoded
 
     def encode_prompt(self, messages: Sequence[Message], tokenizer: Tokenizer) -> list[int]:
         """The tokens of a conversation, up to the first token of the answer."""
         tokens = self.encode(messages, tokenizer).tokens
-        return tokens + self._markers("before", "assistant", tokenizer)
+        return tokens + self._markers("before", self.before("assistant"), tokenizer)
 
-    def _markers(self, side: Literal["before", "after"], role: Speaker, tokenizer: Tokenizer) -> list[int]:
-        marker = self.before(role) if side == "before" else self.after(role)
-        text = require_instance(type(self), side, marker, str)
+    def _markers(self, method: str, marker: str, tokenizer: Tokenizer) -> list[int]:
+        """The tokens of what a method returned, which a plugin may have written."""
+        text = require_instance(type(self), method, marker, str)
         return tokenizer.encode_with_special_tokens(text) if text else []
 
 
