@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import pickle
+import signal
 from pathlib import Path
 
 import pytest
+import torch
 from tiny_runs import tiny_fields
 
-from zoo.ablate.worker import LONGEST, SentConfig, WorkerTask, attempt, in_one_line
+from zoo.ablate.worker import LONGEST, SentConfig, WorkerTask, attempt, in_one_line, work
 from zoo.run.config import load_config
 from zoo.utils.errors import ConfigError
 
@@ -38,3 +41,19 @@ def test_all_lines_of_a_message_are_in_one() -> None:
 
 def test_a_long_message_is_cut() -> None:
     assert in_one_line(RuntimeError("x" * 5000)) == f"RuntimeError: {'x' * LONGEST}..."
+
+
+def test_a_worker_ends_quietly_when_its_sweep_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep is gone when the run that it asked for has ended, so nobody can be told."""
+    ours, theirs = multiprocessing.Pipe()
+    asked: list[str] = []
+
+    def killed_meanwhile(task: str) -> None:
+        asked.append(task)
+        ours.close()
+
+    monkeypatch.setattr("zoo.ablate.worker.attempt", killed_meanwhile)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    ours.send("a run")
+    work(theirs, torch.get_num_threads(), {})
+    assert asked == ["a run"]
