@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import re
 from collections import deque
@@ -20,7 +21,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from two_ranks import on_two_ranks
 
-from zoo import Registry, build_model, build_optimizer, load_model
+from zoo import OPTIMIZERS, Registry, build_model, build_optimizer, load_model
 from zoo.checkpoint.safetensors import read_tensors, write_tensors
 from zoo.config.yaml import dump_yaml
 from zoo.optim.state import flatten, load_state_by_name, restore, snapshot, state_by_name, unflatten
@@ -510,14 +511,32 @@ def test_two_ranks_equal_one() -> None:
 
 
 def test_the_examples_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its files train, and its Python runs."""
+    """Its files train, its Python runs, and its sweep is planned."""
     blocks = re.findall(r"^```(?:yaml|python)\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
     monkeypatch.chdir(tmp_path)
-    *files, script = blocks
+    files = [text for text in blocks if text.startswith("# ")]
+    scripts = [text for text in blocks if text not in files]
+    assert (len(files), len(scripts)) == (4, 2)
     for text in files:
         name = text.splitlines()[0].removeprefix("# ")
         Path(name).write_text(text, encoding="utf-8")
     for name in ("nadam", "lion"):
         zoo("train", f"{name}.yaml", "train.steps=5")
         assert (tmp_path / f"runs/{name}/metrics.jsonl").is_file()
-    exec(script, {})
+    zoo("sweep", "compare.yaml", "--dry-run")
+    for script in scripts:
+        exec(script, {})
+
+
+def test_the_page_names_the_class_of_every_optimizer() -> None:
+    """The table of classes has every optimizer of zoo but torch's own, and each row names its class."""
+    section = PAGE.read_text("utf-8").partition("## In your own training loop")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`\w+`[^|]*) \| ([^|]*) \|$", section, re.M)
+    named = {name for kinds, _ in rows[1:] for name in re.findall(r"`(\w+)`", kinds)}  # without the heading
+    assert named | {"adam"} == OPTIMIZERS.choices.keys()
+    paths = [path for _, classes in rows for path in re.findall(r"`(zoo\.[\w.]+)`", classes)]
+    for path in paths:
+        module, _, name = path.rpartition(".")
+        assert issubclass(getattr(importlib.import_module(module), name), Optimizer), path
+    reference = (PAGE.parent / "reference" / "optim.md").read_text("utf-8")
+    assert {*paths} <= {*re.findall(r"^::: (\S+)$", reference, re.M)}

@@ -14,7 +14,7 @@ from rich.console import Console
 from torch import nn
 
 import zoo
-from zoo import build_model, build_optimizer, explain, load_config, load_model, save_model
+from zoo import OPTIMIZERS, build_model, build_optimizer, explain, load_config, load_model, save_model
 from zoo.utils.errors import CheckpointError, ConfigError
 
 
@@ -70,9 +70,19 @@ def test_the_default_device_is_torchs() -> None:
 def test_what_is_no_model_of_zoo(tmp_path: Path, given: Any) -> None:
     with pytest.raises(ConfigError, match=r"build_optimizer: .*Amos\.for_module"):
         build_optimizer(given, "adamw", lr=1e-3)
+    with pytest.raises(ConfigError, match=r"or the class of another optimizer, such as zoo\.optim\.muon\.Muon"):
+        build_optimizer(given, "muon", lr=1e-3)
     with pytest.raises(CheckpointError, match="is no model of zoo"):
         save_model(given, tmp_path / "model.safetensors")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_registry_is_iterated_by_names() -> None:
+    """It ended in a TypeError of difflib."""
+    assert {"adamw", "amos"} <= {*OPTIMIZERS}
+    assert list(OPTIMIZERS) == sorted(OPTIMIZERS.choices)
+    assert "muon" in OPTIMIZERS
+    assert 0 not in OPTIMIZERS
 
 
 @pytest.mark.parametrize("layer_decay", [-1.0, 0.0, 2.0, float("nan"), float("inf"), "half", None])

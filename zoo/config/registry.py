@@ -212,6 +212,10 @@ class Kind:
             self._choices = choices
             self._unions.clear()
 
+    def __iter__(self) -> Iterator[str]:
+        """The names of the choices, sorted."""
+        return iter(sorted(self.choices))
+
     def __getitem__(self, name: str) -> ConfigClass:
         """The class registered as `name`.
 

@@ -105,7 +105,10 @@ def _check_declared(model: object) -> None:
     Raises:
         ConfigError: The object is no module, or its parameters are not declared.
     """
-    others = "Amos.for_module(module, ...) for Amos, or a torch optimizer and zoo.attach"
+    others = (
+        "Amos.for_module(module, ...), or the class of another optimizer, such as zoo.optim.muon.Muon or one of "
+        "torch, with their parameters, and zoo.attach if some modules within are zoo's"
+    )
     if not isinstance(model, nn.Module):
         raise ConfigError(
             f"build_optimizer: expected a model, got {type(model).__name__}; parameters alone do not say "
