@@ -106,8 +106,8 @@ def _check_declared(model: object) -> None:
         ConfigError: The object is no module, or its parameters are not declared.
     """
     others = (
-        "Amos.for_module(module, ...), or the class of another optimizer, such as zoo.optim.muon.Muon or one of "
-        "torch, with their parameters, and zoo.attach if some modules within are zoo's"
+        "Amos.for_module(module, ...), or the class of another optimizer, such as zoo.optim.muon.Muon or one "
+        "of torch, with their parameters, and zoo.attach if some modules within are zoo's"
     )
     if not isinstance(model, nn.Module):
         raise ConfigError(
