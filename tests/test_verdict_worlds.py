@@ -24,6 +24,7 @@ from zoo.ablate.scale.presentation import factor, factor_text, notes, sentences,
 from zoo.ablate.scale.robust import with_less_weight_on_outliers
 from zoo.ablate.scale.runs import FinishedRun, RunTable, check_runs, parse_count, read_runs
 from zoo.ablate.scale.sources import LoggerExport, read_table
+from zoo.ablate.scale.speedup import size_speedup
 from zoo.ablate.scale.tuned import halved, tuned_sizes
 from zoo.ablate.scale.tuning import Parabola, tuning_gap
 from zoo.ablate.scale.verdict import ScaleVerdict, judge
@@ -412,6 +413,38 @@ def test_seeds_that_lack_a_budget_are_a_doubt() -> None:
     assert not any(words in warning for warning in judge(RunTable(tuple(runs)), "a")["b"].warnings)
     one_long = RunTable(tuple(run for run in runs if run.tokens < max(BUDGETS) or run.seed == 0))
     assert any(words in warning for warning in judge(one_long, "a")["b"].warnings)
+
+
+@pytest.mark.parametrize(
+    "numbers, counted",
+    [((3, 3, 1), 1), ((3, 1, 1), 1), ((5, 2, 2), 2), ((10, 10, 2), 4), ((3, 3, 2), 3), ((3, 3, 3), 3)],
+)
+def test_equal_sides_with_few_seeds_at_some_budgets_are_rarely_told_apart(
+    numbers: tuple[int, ...], counted: int
+) -> None:
+    """Not all seeds of any budget count; a budget with one seed does not show its noise."""
+    random, alarms = np.random.default_rng(0), 0
+    for _ in range(60):
+        sides = [
+            {
+                (tokens, seed): loss(1e6, tokens * math.exp(0.05 * random.standard_normal()))
+                for tokens, seeds in zip(BUDGETS, numbers, strict=True)
+                for seed in range(seeds)
+            }
+            for _ in "ab"
+        ]
+        size = size_speedup(1e6, *sides)
+        assert (size.seeds, size.se is None) == (counted, counted == 1)
+        alarms += size.p_value is not None and size.p_value <= 0.05
+    assert alarms <= 7  # beyond .05 of 60 by 2.4 standard errors
+    runs = [
+        FinishedRun(name, 1e6, tokens, seed, value)
+        for name, side in zip("ab", sides, strict=True)
+        for (tokens, seed), value in side.items()
+    ]
+    found = judge(RunTable(tuple(runs)), "a")["b"]
+    told = "one seed, at some budget at least, at every size: the seeds' noise is not known, there is neither"
+    assert any(told in warning for warning in found.warnings) == (counted == 1)
 
 
 def test_flops_of_one_side_alone_compare_nothing() -> None:

@@ -27,7 +27,7 @@ class SizeDocument(Config):
     drift: float | None = Field(
         description="change of ln c per e-fold of tokens; null with two budgets of a side, which show none"
     )
-    seeds: int = Field(description="seeds of the side with fewer")
+    seeds: int = Field(description="seeds of the side with fewer; 1 if a budget of a side has one")
     comparable: bool = Field(description="whether the losses of the two sides overlap")
 
 

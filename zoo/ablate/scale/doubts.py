@@ -105,21 +105,24 @@ def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
             )
     elif len(usable) < 5:
         yield "fewer than five sizes: the scatter about the line is known from few of them"
-    if usable and all(size.se is None for size in usable):
+    alone = [size.params for size in usable if size.se is None]
+    complete = all(_is_complete(side) for params in alone for side in measurement.pairs[params].sides)
+    one_seed = "one seed" if complete else "one seed, at some budget at least,"
+    if usable and len(alone) == len(usable):
         rest = (
             "there is neither an interval nor a word"
             if measurement.line is None
             else "the intervals are those of the sizes' scatter"
         )
-        yield f"one seed at every size: the seeds' noise is not known, {rest}"
-    elif single := [size.params for size in usable if size.se is None]:
+        yield f"{one_seed} at every size: the seeds' noise is not known, {rest}"
+    elif alone:
         if measurement.line is not None:
             rest = "the seeds' noise is taken from the other sizes"
         elif usable[-1].se is None:
             rest = "the largest size, which is judged, has neither an interval nor a word"
         else:
             rest = "there is no interval"
-        yield f"one seed at {format_counts(single)}: {rest}"
+        yield f"{one_seed} at {format_counts(alone)}: {rest}"
     for k, name in enumerate(("the baseline", measurement.name)):
         if copies := [n for n, pair in measurement.pairs.items() if _is_copied(pair.sides[k])]:
             yield (
@@ -311,8 +314,8 @@ def _counts(measurement: VariantMeasurement) -> Iterator[str]:
     incomplete = [n for n, pair in measurement.pairs.items() if not all(map(_is_complete, pair.sides))]
     if incomplete:
         yield (
-            f"at {format_counts(incomplete)} some seeds lack a budget: the noise is measured as if they had "
-            "all, so that intervals are too narrow; expected every seed at every budget"
+            f"at {format_counts(incomplete)} some seeds lack a budget: as many seeds count as most of the "
+            "budgets have, and one where a budget has one; expected every seed at every budget"
         )
     apart: dict[str, list[float]] = {}
     for params, pair in measurement.pairs.items():
