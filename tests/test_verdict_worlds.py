@@ -1272,3 +1272,19 @@ def test_what_was_not_measured_has_no_number() -> None:
     assert by_key["verdict"].rows[0][titles.index("hours")] is None
     assert {size.drift for size in verdicts["b"].measured.sizes} == {None}
     assert not [text for text in verdicts["b"].warnings if "differ in their tokenizer" in text]
+
+
+@pytest.mark.parametrize(
+    "factors, word",
+    [((1.6, 1.265, 1.0, 0.79, 0.625), "undecided"), ((1.4, 1.1, 0.88, 0.69, 0.55), "slower")],
+)
+def test_sides_that_cross_over_the_sizes_are_named(factors: tuple[float, ...], word: str) -> None:
+    """The word is that of the middle, where such sides are alike, or only the larger sizes are slower."""
+    found = judge(RunTable(tuple(world(factors, tau=0.02))), "a")["b"]
+    crossing = [warning for warning in found.warnings if warning.startswith("the sides cross over the sizes")]
+    assert found.word == word and len(crossing) == 1
+    assert found.line is not None
+    for at in (found.line.x.min(), found.line.x.max()):
+        assert f"{math.exp(found.line.at(float(at)).estimate):.2f} x (" in crossing[0]
+    steady = judge(RunTable(tuple(world([1.3] * 5, tau=0.02))), "a")["b"]
+    assert not any("cross" in warning for warning in steady.warnings)

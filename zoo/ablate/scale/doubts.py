@@ -14,7 +14,8 @@ from zoo.ablate.scale.line import FEWEST_SIZES, Line
 from zoo.ablate.scale.measure import VariantMeasurement
 from zoo.ablate.scale.noise import large_values
 from zoo.ablate.scale.rate_doubts import moved_rates, random_rates
-from zoo.ablate.scale.runs import AGAIN, FinishedRun, format_counts
+from zoo.ablate.scale.runs import AGAIN, FinishedRun, format_count, format_counts
+from zoo.ablate.scale.speedup import exp
 from zoo.ablate.scale.tuned import TunedPoint, TunedSize
 from zoo.ablate.scale.tuning_doubts import tuning_doubts
 from zoo.ablate.student_t import two_sided_p
@@ -223,9 +224,20 @@ def _law(measurement: VariantMeasurement) -> Iterator[str]:
             "the factor depends on the length of the runs, because the mean drift over the sizes excludes 0: "
             "longer runs may have another"
         )
-    middle, end = line.middle, largest
+    first, middle, end = line.at(float(line.x.min())), line.middle, largest
     if _side(middle.estimate, middle.half95) * _side(end.estimate, end.half95) < 0:
         yield "the sign changes over the sizes: what holds in the middle is reversed at the largest"
+    elif _side(first.estimate, first.half95) * _side(end.estimate, end.half95) < 0:
+        ends = measurement.usable[0].params, measurement.usable[-1].params
+        of_first, of_end = (
+            f"{exp(value.estimate):.2f} x ({exp(value.estimate - value.half95):.2f}-"
+            f"{exp(value.estimate + value.half95):.2f}) at {format_count(params)}"
+            for value, params in zip((first, end), ends, strict=True)
+        )
+        yield (
+            f"the sides cross over the sizes: on the line the factor is {of_first} and {of_end}, which the "
+            "word, that of the middle of the sizes, does not say"
+        )
 
 
 def _drifts(measurement: VariantMeasurement, line: Line) -> bool:
