@@ -152,6 +152,23 @@ def test_runs_that_diverged_before_their_first_checkpoint_have_no_other_data(tmp
     ]
 
 
+def test_a_tuning_of_which_every_run_diverged_has_no_best_rate(tmp_path: Path) -> None:
+    """Whether its first rate was compared or none: the rate is not the best one, at the edge or inside."""
+    rates = {name: {1e-3: 3.1, 3e-3: 3.0, 1e-2: 3.2} for name in FINALS}
+    folder = write_sweep(tmp_path / "sweep", FINALS, tune=rates, border=["new", "third"])
+    diverged = {"status": "failed", "error": "step 7: the loss is nan"}
+    results = edited(
+        folder,
+        runs={f"{name}-lr{lr:g}": diverged for name in ("new", "third") for lr in rates["new"]},
+        variants={"third": {"tuned": None}},
+    )
+    told = [caution for caution in caveats(judge(results)) if "lr" in caution]
+    assert told == [
+        "new, third: every run of the tuning diverged, so that no optimizer.lr that was tried is better than "
+        "another"
+    ]
+
+
 def test_a_cause_is_told_once(tmp_path: Path) -> None:
     """Another machine differs in several ways, and several variants may share a weakness."""
     rates = {"base": {1e-3: 3.1, 1e-2: 3.2}, "new": {1e-3: 3.1, 1e-2: 3.0}, "third": {1e-3: 3.1, 1e-2: 3.2}}

@@ -48,6 +48,7 @@ def caveats(judgement: Judgement) -> list[str]:
         _data_read,
         _different_budgets,
         _equal_seeds,
+        _diverged_tuning,
         _grid_border,
         _different_trials,
         _one_tuning_seed,
@@ -175,10 +176,30 @@ def _equal_seeds(judgement: Judgement) -> Iterator[str]:
     return _shared(texts)
 
 
+def _never_finite(results: Results) -> list[str]:
+    """The variants all of whose runs of the tuning diverged, so that no value is better than another."""
+    tuning = {variant: results.runs(variant, "tune") for variant in results.variants}
+    return [
+        variant
+        for variant, runs in tuning.items()
+        if runs and all(run.status == "failed" and not run.crashed for run in runs)
+    ]
+
+
+def _diverged_tuning(judgement: Judgement) -> Iterator[str]:
+    tune = judgement.results.manifest.tune
+    if tune is not None and (names := _never_finite(judgement.results)):
+        yield (
+            f"{', '.join(names)}: every run of the tuning diverged, so that no {' or '.join(tune.keys)} that "
+            "was tried is better than another"
+        )
+
+
 def _grid_border(judgement: Judgement) -> Iterator[str]:
     by_key: dict[str, dict[str, object]] = {}
+    diverged = _never_finite(judgement.results)
     for variant in judgement.results.manifest.variants:
-        for key in variant.tuned_on_border:
+        for key in variant.tuned_on_border if variant.name not in diverged else ():
             by_key.setdefault(key, {})[variant.name] = (variant.tuned or {}).get(key)
     for key, values in by_key.items():
         if left := [name for name, value in values.items() if value is None]:

@@ -236,7 +236,8 @@ def _add_size(measurement: VariantMeasurement, params: float, pair: SizePair) ->
     """Fit one size, or leave it out with a reason."""
     for side, name in zip(pair.sides, ("the baseline", measurement.name), strict=True):
         if side.problem:
-            measurement.left_out.append(UnusedSize(params, f"{name}: {side.problem}"))
+            reason = f"{name}: {side.problem}"
+            measurement.left_out.append(UnusedSize(params, reason, differs=side.all_diverged))
             return
     ours, theirs = pair.cells
     if diverged := _diverged(measurement.name, ours, theirs):

@@ -80,6 +80,11 @@ class TunedSize:
         return len(self.tried) > 1
 
     @property
+    def all_diverged(self) -> bool:
+        """Whether rates were tried and none of their runs ended with a finite loss."""
+        return self.tuned and not math.isfinite(min(self.losses))
+
+    @property
     def interpolated(self) -> bool:
         """Whether the chosen rate is a computed one, and not the best of those that were tried."""
         of_grid = self.by_parabola and self.drawn is None  # a random search takes the best of its points
@@ -302,6 +307,8 @@ def _problem(what: str, chosen: float, tried: Mapping[float, float]) -> str:
         return ""
     lowest, highest = min(tried), max(tried)
     tested = f"{lowest:g} to {highest:g}"
+    if len(tried) > 1 and not math.isfinite(min(tried.values())):
+        return f"no run at the {what}s tried, {tested}, ended with a finite loss"
     if len(tried) > 1 and at_border(tried):
         best = best_tried(tried)
         return f"the best {what}, {best:g}, lies at the border of {tested}"
