@@ -561,6 +561,11 @@ def odd(change: Any) -> Any:
 def test_sides_that_are_the_same_are_equal() -> None:
     losses = {(r.size, r.tokens, r.seed): r.loss for r in worked_runs() if r.variant == "adamw"}
     assert odd(lambda r: {"loss": losses[r.size, r.tokens, r.seed]}).word == "equal"
+    same = [replace(run, loss=losses[run.size, run.tokens, run.seed]) for run in worked_runs()]
+    for runs in (same, [run for run in same if run.size == 1e6]):  # a line, and one size
+        found = judge(RunTable(tuple(runs)), "adamw")
+        assert sentences(found, "adamw", None) == ["muon: undecided against adamw."]
+        assert any("every loss is that of the baseline" in warning for warning in found["muon"].warnings)
 
 
 def test_a_loss_that_does_not_fall_has_no_speedup() -> None:

@@ -18,7 +18,7 @@ from zoo.ablate.scale.looks import FIRST_LOOK, MOST_LOOKS, Looks
 from zoo.ablate.scale.measure import VariantMeasurement, add_costs, measure
 from zoo.ablate.scale.robust import with_less_weight_on_outliers
 from zoo.ablate.scale.runs import AGAIN, RunTable
-from zoo.ablate.scale.speedup import SizeSpeedup, exp
+from zoo.ablate.scale.speedup import ROUNDING, SizeSpeedup, exp
 from zoo.ablate.scale.tuned import sides_of
 from zoo.ablate.scale.tuning import GAPS
 from zoo.ablate.scale.word import Answer, Error, Word, too_early, word_all
@@ -274,15 +274,17 @@ def _detectable(measurement: VariantMeasurement, error: Error, looks: Looks) -> 
     """The factor that the study would have shown with probability `POWER`, by a variant's first claim.
 
     At one size it must exceed the effect of tuning alone and the noise of the seeds. It is None if no factor
-    is large enough.
+    is large enough, or if the sides are the same run by run, which shows no noise.
     """
     if measurement.line is not None:
-        return measurement.line.middle.detectable(error.share)
-    se, df = measurement.se_alone, measurement.usable[-1].seeds - 1
-    quantile = one_size.quantile_of_claims(measurement, looks, error.alpha, error.share)
-    if se is None or quantile == math.inf:
-        return None
-    return exp(max(quantile * se, GAPS * (measurement.gap or 0.0)) + student_t.quantile(POWER, df) * se)
+        factor = measurement.line.middle.detectable(error.share)
+    else:
+        se, df = measurement.se_alone, measurement.usable[-1].seeds - 1
+        quantile = one_size.quantile_of_claims(measurement, looks, error.alpha, error.share)
+        if se is None or quantile == math.inf:
+            return None
+        factor = exp(max(quantile * se, GAPS * (measurement.gap or 0.0)) + student_t.quantile(POWER, df) * se)
+    return factor if math.log(factor) > ROUNDING else None
 
 
 def _trend(line: Line, word: Word) -> Trend:
