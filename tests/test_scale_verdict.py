@@ -429,6 +429,9 @@ def test_unequal_rules_of_tuning_are_named() -> None:
     assert "tuned unequally, at 1M: 5 of the baseline and 4 of b" in "; ".join(
         judge(fewer, "a")["b"].warnings
     )
+    larger = [replace(run, size=2e6) for run in runs]
+    both = RunTable((*larger, *fewer.runs))  # the numbers are those of the sizes that are named
+    assert "tuned unequally, at 1M: 5 of the baseline and 4 of b" in "; ".join(judge(both, "a")["b"].warnings)
     # With the best rate next to the first one, the longer grid may have been extended, as the rule demands.
     extended = tuned_runs(1.3, (2.15, 2.13, 2.15, 2.20, 2.30))
     shorter = RunTable(tuple(run for run in extended if (run.variant, run.rate) != ("b", 16e-3)))

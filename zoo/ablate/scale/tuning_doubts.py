@@ -50,7 +50,7 @@ def _unequal_numbers(measurement: VariantMeasurement, names: Sequence[str]) -> I
     ]
     if unequal:
         counts = " and ".join(
-            f"{sum(pair.sides[k].tuning_runs for pair in measurement.pairs.values())} of {name}"
+            f"{sum(measurement.pairs[n].sides[k].tuning_runs for n in unequal)} of {name}"
             for k, name in enumerate(names)
         )
         yield (
