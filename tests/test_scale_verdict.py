@@ -662,8 +662,12 @@ def test_tables_of_other_loggers(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no column variant"):
         read_table([file], LoggerExport({"size": "params", "loss": "eval/loss"}))
     file.write_text(file.read_text().replace("finished", "crashed", 1))
-    with pytest.raises(DataError, match="not read inside a run"):
+    with pytest.raises(DataError, match=r"not read inside a run: .* this column says 'finished' or nothing"):
         read_table([file], LoggerExport(columns))
+    twice = "optimizer,params,tokens,seed,eval/loss,note,note,eval/loss\na,1M,2M,0,3,x,y,4\n"
+    (tmp_path / "twice.csv").write_text(twice)
+    with pytest.raises(DataError, match=r"twice\.csv:1: the column 'eval/loss' is there twice"):
+        read_table([tmp_path / "twice.csv"], LoggerExport(columns))
     with pytest.raises(DataError, match=r"or their names here \(--columns variant=NAME\)"):
         read_table([file])
     with pytest.raises(DataError, match="--tag: has no effect"):
@@ -762,6 +766,10 @@ HEADER = "variant,size,tokens,seed,loss"
 BAD = {
     "no such column": ("variant,size,tokens,loss\na,1,1,1", "no column seed"),
     "unknown column": (HEADER + ",los\na,1M,1,0,2,3", "unknown column 'los'; did you mean 'loss'"),
+    "a column of somebody's own": (
+        HEADER + ",notes\na,1M,1,0,2,good",
+        "(with --columns loss=loss, columns of other names are ignored)",
+    ),
     "no rows": (HEADER + "\n", "no rows"),
     "not a number": (HEADER + "\na,1M,lots,0,2", "RUNS:2: tokens: value 'lots': expected a number above 0"),
     "negative": (HEADER + "\na,1M,-5,0,2", "RUNS:2: tokens: value '-5'"),

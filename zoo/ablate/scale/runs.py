@@ -349,7 +349,10 @@ def _check_columns(file: Path, names: Sequence[str]) -> None:
                 f"column '{ITEMS}{name.removeprefix(CLUSTERS)}'"
             )
         if name not in known:
-            raise DataError(f"{file}:1: unknown column '{name}'{did_you_mean(name, REQUIRED + OPTIONAL)}")
+            raise DataError(
+                f"{file}:1: unknown column '{name}'{did_you_mean(name, REQUIRED + OPTIONAL)} (with --columns "
+                "loss=loss, columns of other names are ignored)"
+            )
     if len(set(names)) < len(names):
         raise DataError(f"{file}:1: a column is there twice: {', '.join(names)}")
 

@@ -300,6 +300,9 @@ def _exported(file: Path, columns: Mapping[str, str], cluster: str | None) -> Ru
             raise DataError(f"--columns: no column '{ours}'{did_you_mean(ours, EXPORTED)}")
         if theirs not in names:
             raise DataError(f"{file}:1: no column '{theirs}'{did_you_mean(theirs, names)}")
+    for theirs in (columns.get(ours, ours) for ours in known):
+        if names.count(theirs) > 1:
+            raise DataError(f"{file}:1: the column '{theirs}' is there twice; expected it once")
     runs = []
     for line, row in rows:
         place = f"{file}:{line}"
@@ -307,7 +310,7 @@ def _exported(file: Path, columns: Mapping[str, str], cluster: str | None) -> Ru
             if row.get(state, "") not in FINISHED:
                 raise DataError(
                     f"{place}: {state}: value '{row[state]}': a ladder is not read inside a run: expected "
-                    "finished runs only"
+                    "finished runs only, of which this column says 'finished' or nothing"
                 )
         mapped = {ours: row[columns.get(ours, ours)] for ours in known if columns.get(ours, ours) in names}
         if missing := [name for name in REQUIRED if name not in mapped]:
