@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -210,6 +211,32 @@ def test_an_event_file_that_was_cut_off_is_named(tmp_path: Path, capsys: pytest.
     file.write_bytes(content[:30])
     with pytest.raises(DataError, match=r"--tag loss: expected one of no scalar; .* ends inside a record"):
         read_table(folders, export)
+
+
+def test_scalars_that_are_tensors_or_no_numbers_and_variants_with_hyphens(tmp_path: Path) -> None:
+    """Scalars are read as TensorFlow 2 stores them; a run whose last loss is NaN diverged."""
+    writers = pytest.importorskip("torch.utils.tensorboard")
+    runs = {"adam-w-1M-s0": (9.0, 3.0), "gpt-2-1.5M-s1": (9.0, math.nan), "a-3M-s2": (math.nan, 2.0)}
+    for name, losses in runs.items():
+        with writers.SummaryWriter(str(tmp_path / name)) as writer:
+            for step, loss in enumerate(losses, 1):
+                writer.add_scalar("loss", loss, step, new_style=name.startswith("adam"))
+    (tmp_path / "b-1M-s3.csv").write_text("Wall time,Step,Value\n0,1,nan\n0,2,4\n")
+    (tmp_path / "b-1M-s4.csv").write_text("Wall time,Step,Value\n0,1,4\n0,2,NaN\n")
+    export = LoggerExport(pattern="{variant}-{size}-s{seed}", tag="loss", tokens_per_step=1e3)
+    table = read_table(sorted(tmp_path.iterdir()), export)
+    assert [(r.variant, r.size, r.tokens, r.seed, r.loss) for r in table.runs] == [
+        ("a", 3e6, 2e3, 2, 2.0),
+        ("adam-w", 1e6, 2e3, 0, 3.0),
+        ("b", 1e6, 2e3, 3, 4.0),
+        ("b", 1e6, 2e3, 4, math.inf),
+        ("gpt-2", 1.5e6, 2e3, 1, math.inf),
+    ]
+    with pytest.raises(DataError, match=r"a-3M-s2: event files of TensorBoard, .* --pattern '{variant}-"):
+        read_table([tmp_path / "a-3M-s2"])
+    (tmp_path / "a-3M-s2").rename(tmp_path / "a-small-s2")
+    with pytest.raises(DataError, match="size: value 'small': expected a number above 0"):
+        read_table([tmp_path / "a-small-s2"], export)
 
 
 def test_the_baseline_against_itself_names_runs_at_other_rates(

@@ -24,6 +24,9 @@ from zoo.utils.extras import install
 EVENTS = "events.out.tfevents.*"
 HEADER = ["Wall time", "Step", "Value"]
 """The header of a scalar that TensorBoard has exported as CSV."""
+TEXTS = ("variant", "items", "trunk", "data", "range", "commit", "machine", "bfloat16_product")
+"""The columns that hold texts; a part of a name that stands for another one is a number."""
+NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[KMBkmb]?"
 
 
 def read_scalars(
@@ -55,14 +58,18 @@ def read_scalars(
         )
     if tokens_per_step is not None and not 0 < tokens_per_step < math.inf:
         raise DataError(f"--tokens-per-step: value {tokens_per_step:g}: expected a number above 0")
-    text = "".join(map(_regex, re.split(r"({\w*})", pattern)))
+    parts = re.split(r"({\w*})", pattern)
+    # The second one also matches texts that are no numbers, which are then named with their column.
+    texts = ["".join(_regex(part, number) for part in parts) for number in (NUMBER, ".+?")]
     runs = []
     for path in paths:
-        match = re.fullmatch(text, path.stem if path.is_file() and path.suffix == ".csv" else path.name)
+        name = path.stem if path.is_file() and path.suffix == ".csv" else path.name
+        match = next(filter(None, (re.fullmatch(text, name) for text in texts)), None)
         if match is None:
             raise DataError(f"{path}: the name does not match the pattern {pattern}")
         step, loss = _last_exported(path) if path.is_file() else _last_event(path, tag)
-        row = match.groupdict() | {"loss": str(loss)}
+        # A loss that was recorded and is no number is that of a run that diverged.
+        row = match.groupdict() | {"loss": str(math.inf if math.isnan(loss) else loss)}
         if tokens_per_step is not None:
             row["tokens"] = str(step * tokens_per_step)
         broken = [] if path.is_file() else [str(file) for file in _event_files(path) if _is_broken(file)]
@@ -71,11 +78,17 @@ def read_scalars(
     return RunTable(tuple(runs))
 
 
-def _regex(part: str) -> str:
-    """The regular expression of a part of a pattern; ``{}`` is any text, which is not read."""
+def _regex(part: str, number: str) -> str:
+    """The regular expression of a part of a pattern; ``{}`` is any text, which is not read.
+
+    Args:
+        part: the part.
+        number: the regular expression of the columns that are numbers.
+    """
     if part == "{}":
         return ".+?"
-    return f"(?P<{part[1:-1]}>.+?)" if part.startswith("{") else re.escape(part)
+    name = part[1:-1]
+    return f"(?P<{name}>{'.+?' if name in TEXTS else number})" if part.startswith("{") else re.escape(part)
 
 
 def _event_files(path: Path) -> list[Path]:
@@ -83,12 +96,13 @@ def _event_files(path: Path) -> list[Path]:
 
 
 def _last_event(path: Path, tag: str | None) -> tuple[int, float]:
-    """The last step of a scalar in event files, and its value."""
+    """The last step of a scalar in event files, and its value, which is NaN if the run diverged."""
     folders = sorted({file.parent for file in _event_files(path)})
     if not folders:
         raise DataError(f"{path}: no event files ({EVENTS})")
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from tensorboard.util.tensor_util import make_ndarray
     except ImportError as error:
         raise DataError(f"event files need tensorboard: {install('tensorboard')}") from error
     last_values: dict[Path, tuple[int, float]] = {}
@@ -97,10 +111,16 @@ def _last_event(path: Path, tag: str | None) -> tuple[int, float]:
         events = EventAccumulator(str(folder))
         events.Reload()
         here: list[str] = events.Tags()["scalars"]
-        tags |= set(here)
+        # TensorFlow 2 and what writes through it store scalars as tensors, with the name of their plugin.
+        plugins = {name: data.plugin_data.plugin_name for name, data in events.summary_metadata.items()}
+        as_tensors = [name for name in events.Tags()["tensors"] if plugins.get(name) == "scalars"]
+        tags |= {*here, *as_tensors}
         if tag in here:
             last = max(events.Scalars(tag), key=lambda event: (event.step, event.wall_time))
             last_values[folder] = last.step, last.value
+        elif tag in as_tensors:
+            last = max(events.Tensors(tag), key=lambda event: (event.step, event.wall_time))
+            last_values[folder] = last.step, float(make_ndarray(last.tensor_proto))
     if not last_values:
         given = "--tag: missing" if tag is None else f"--tag {tag}"
         broken = [f"; {file} ends inside a record" for file in _event_files(path) if _is_broken(file)]
@@ -133,7 +153,7 @@ def _is_broken(file: Path) -> bool:
 
 
 def _last_exported(file: Path) -> tuple[int, float]:
-    """The last step of a scalar that was exported as CSV, and its value; 100.0 is the step 100."""
+    """The last step of a scalar that was exported as CSV, and its value, maybe NaN; 100.0 is the step 100."""
     names, rows = read_rows(file)
     if list(names) != HEADER or not rows:
         raise DataError(
@@ -145,5 +165,8 @@ def _last_exported(file: Path) -> tuple[int, float]:
     for line, row in rows:
         place = f"{file}:{line}"
         number = number_of(place, row, step, whole, "an integer of at least 0")
-        steps[int(number)] = number_of(place, row, value, lambda v: not math.isnan(v), "a number")
-    return max(steps.items())
+        is_nan = row[value].strip().lower() == "nan"
+        loss = math.nan if is_nan else number_of(place, row, value, lambda v: not math.isnan(v), "a number")
+        steps[int(number)] = loss
+    last = max(steps)
+    return last, steps[last]

@@ -25,7 +25,7 @@ from zoo.ablate.scale.runs import (
     run_of_row,
 )
 from zoo.ablate.scale.same_settings import require_same_settings
-from zoo.ablate.scale.scalars import read_scalars
+from zoo.ablate.scale.scalars import EVENTS, read_scalars
 from zoo.ablate.scale.scores import cluster_column, outcome_columns
 from zoo.ablate.scale.speeds import read_speeds
 from zoo.ablate.tokenizers import mixed_tokenizers, tokenizers_of_runs
@@ -219,6 +219,12 @@ def _final(run: RunMetrics, measure: Measure) -> float:
 
 def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
     """Read run folders; a variant is named by the types of its parts, as far as they differ."""
+    for path in paths:
+        if not RunFolder(path).metrics.is_file() and any(path.rglob(EVENTS)):
+            raise DataError(
+                f"{path}: event files of TensorBoard, and no run of zoo; expected the meaning of its name, "
+                "for instance --pattern '{variant}-{size}-s{seed}' --tag eval/loss --tokens-per-step 8192"
+            )
     metrics = [read_run_metrics(path) for path in paths]
     if unfinished := [str(run.folder.path) for run in metrics if not run.complete]:
         raise DataError(
