@@ -13,7 +13,7 @@ from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from two_ranks import on_two_ranks
 
-from zoo import build_model, build_optimizer, load_model, merge
+from zoo import build_model, build_optimizer, load_model, merge, split
 from zoo.init import Registry
 from zoo.models import Model
 from zoo.optim import load_state_by_name, state_by_name
@@ -172,6 +172,19 @@ def test_explain_shows_the_sphere_and_counts_the_radius() -> None:
         row = rows[before.name]
         assert (row.sphere == "whole", row.decays) == (kept, before.decays and not kept)
         assert row.state_bytes == (before.state_bytes or 0) + 4 * kept
+
+
+@pytest.mark.parametrize("method", ["wesar", "residual", "multipliers", "weight_norm"])
+def test_a_model_under_the_constraint_is_split(method: str) -> None:
+    """The kind of its sphere, whole, was taken for the name of an axis."""
+    model, free = model_with(), model_with(constraint="none")
+    kept = [name for name, _ in fixed_norms(model)]
+    done, of_free = split(model, method), split(free, method)
+    assert done.tensors == of_free.tensors and done.max_difference < 1e-6
+    assert [name for name, _ in fixed_norms(model)] == kept
+    before = norms(model)
+    take(model, build_optimizer(model, "adam", lr=0.01), 3)
+    assert norms(model) == pytest.approx(before, rel=1e-6)
 
 
 def test_ngpt_has_its_own_sphere(caplog: pytest.LogCaptureFixture) -> None:

@@ -47,7 +47,7 @@ class Reparam(Config):
 
     def has_no_effect_on(self, spec: ParamSpec) -> bool:
         """Return whether reparameterising the tensor would change nothing, or remove it from its sphere."""
-        return spec.sphere is not None
+        return spec.sphere_dim is not None
 
     def require_tensors(self, parameters: list[Declared], kind: str) -> None:
         """Refuse a model in which the method finds nothing.
@@ -136,7 +136,7 @@ def is_normalised_next(p: Declared) -> bool:
     """
     alone = all(spec.role is not Role.BIAS for spec in p.module.specs.values())
     kernel = p.spec.role in (Role.LINEAR, Role.CONV)
-    return kernel and alone and p.spec.normalised and p.spec.sphere is None
+    return kernel and alone and p.spec.normalised and p.spec.sphere_dim is None
 
 
 def scale_embedding(p: Declared, init: Init) -> None:

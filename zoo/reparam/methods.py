@@ -49,7 +49,7 @@ class WeSaR(Reparam):
 
     def has_no_effect_on(self, spec: ParamSpec) -> bool:
         """Return whether a gate on a matrix on a sphere, which fixes sigma, would change or add nothing."""
-        return spec.sphere is not None and (spec.normalised or spec.rescaled)
+        return spec.sphere_dim is not None and (spec.normalised or spec.rescaled)
 
     def is_idle_on(self, p: Declared) -> bool:
         """Return whether a norm cancels the gate, as that of queries and keys does with QK-norm."""
@@ -60,7 +60,8 @@ class WeSaR(Reparam):
 
         For vectors of n entries on a sphere the common standard deviation is 1 / sqrt(n).
         """
-        sigma = math.sqrt(self.sigma2) if p.spec.sphere is None else p.spec.size(p.spec.sphere) ** -0.5
+        dim = p.spec.sphere_dim
+        sigma = math.sqrt(self.sigma2) if dim is None else p.spec.shape[dim] ** -0.5
         start = virtual_std(init, p.spec) / sigma
         attach_gate(p.module, p.local, start, trained=self.train_gates, lookup=tied_lookup_scale(p, init))
 
@@ -83,7 +84,7 @@ class ResidualScaling(Reparam):
 
     def has_no_effect_on(self, spec: ParamSpec) -> bool:
         """Return whether the matrix is on a sphere and its output is normalised, as in nGPT."""
-        return spec.sphere is not None and spec.normalised
+        return spec.sphere_dim is not None and spec.normalised
 
     def is_idle_on(self, p: Declared) -> bool:
         """Return whether a norm behind the branch cancels the factor."""
