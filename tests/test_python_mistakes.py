@@ -14,7 +14,19 @@ from rich.console import Console
 from torch import nn
 
 import zoo
-from zoo import OPTIMIZERS, build_model, build_optimizer, explain, load_config, load_model, save_model
+from zoo import (
+    OPTIMIZERS,
+    Registry,
+    Role,
+    build_model,
+    build_optimizer,
+    explain,
+    load_config,
+    load_model,
+    save_model,
+)
+from zoo.init import FreezeRule, freeze
+from zoo.spec import declared
 from zoo.utils.errors import CheckpointError, ConfigError
 
 
@@ -57,6 +69,26 @@ def test_explain_measures_what_was_loaded(tmp_path: Path) -> None:
     text = console.export_text()
     assert f"sigma           measured on the weights of {tmp_path}" in text
     assert re.search(r"blocks\.\*\.attention\.q\.weight \(x 2\) .* 0\.\.0\.0\d+ ", text), text
+
+
+def test_explain_shows_the_declarations_that_a_model_has_now() -> None:
+    """They were those of its recipe: other gates and etas than those that an optimizer is built with."""
+    sizes = {"vocab_size": 32, "d_model": 8, "n_layers": 1, "n_heads": 1}
+    model = build_model("gpt", **sizes, constraint="hyperball")
+    zoo.split(model, "wesar")
+    freeze(model, [FreezeRule(roles=(Role.EMBEDDING,))])
+    rows = {row.name: row for row in explain(model).rows}
+    entries = {entry.name: entry for entry in Registry(model)}
+    parameters = {p.name: p for p in declared(model)}
+    assert rows.keys() == parameters.keys()
+    for name, row in rows.items():
+        p, entry = parameters[name], entries.get(name)
+        assert row.eta == (entry.eta if entry else None), name
+        assert row.gate == (p.spec.scale if p.local in p.module.reparameterised else None), name
+        assert row.sphere == p.spec.sphere, name
+    assert rows["embedding.weight"].lr is None
+    assert rows["blocks.0.attention.q.weight"].sphere == "whole"
+    assert all(not p.is_meta for p in model.parameters())
 
 
 def test_the_default_device_is_torchs() -> None:

@@ -7,14 +7,15 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
 from rich.console import Group
 from rich.text import Text
 from torch import nn
 
-from zoo.checkpoint.recipe import Recipe
+from zoo.checkpoint.recipe import Recipe, declare
 from zoo.data.dataset import Units
 from zoo.init import Registry, freeze, spreads
 from zoo.init.registry import Entry
@@ -22,7 +23,7 @@ from zoo.models import Model
 from zoo.optim.base import FLOAT32, OptimizerConfig
 from zoo.run.config import RunConfig, load_config
 from zoo.run.described import load_described
-from zoo.run.first_weights import InitialModel, declared_model, measured_model, recipe_of
+from zoo.run.first_weights import InitialModel, measured_model, recipe_of
 from zoo.run.flops import model_flops, training_example, update_flops
 from zoo.run.located import located
 from zoo.run.reach import unreached
@@ -206,9 +207,8 @@ def explain(config: RunConfig | Model | str | Path | JsonObject, run: RunFolder 
         parts = {part: getattr(config.recipe, part) for part in ("model", "init", "reparam")}
         names = {p.name for p in declared(config) if not p.parameter.is_meta}
         measured = spreads(config, names) or None
-        config = RunConfig(**parts)
-        initial = replace(declared_model(config), measured_sigmas=measured)
-        return _explained(config, initial, "the weights of the model")
+        initial = InitialModel(_declared_like(config), measured_sigmas=measured)
+        return _explained(RunConfig(**parts), initial, "the weights of the model")
     if isinstance(config, dict):
         config = load_config(config)
     elif not isinstance(config, RunConfig):
@@ -216,6 +216,24 @@ def explain(config: RunConfig | Model | str | Path | JsonObject, run: RunFolder 
     with located(config):
         place = "" if config.checkpoint is None else f"the weights of {config.checkpoint.path}"
         return _explained(config, measured_model(config, run), place)
+
+
+def _declared_like(model: Model) -> Model:
+    """A copy of a model on the meta device, with the declarations that the model has now.
+
+    They are not those of its recipe after `split`, whose gates start at the scales of the weights, under a
+    constraint, or where parameters were frozen.
+    """
+    copy = declare(model.recipe)
+    for path, module in copy.named_modules():
+        like = model.get_submodule(path)
+        if isinstance(module, Module) and isinstance(like, Module):
+            module.reparameterised = dict(like.reparameterised)
+            for name, spec in like.specs.items():
+                with torch.device("meta"):
+                    module.param(name, spec)
+                module.freeze(name, spec.frozen)
+    return copy
 
 
 def _explained(config: RunConfig, initial: InitialModel, place: str) -> Explanation:
