@@ -104,6 +104,15 @@ def test_condition_numbers_of_known_matrices() -> None:
     )
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(8, 16), (64, 16)])
+def test_a_matrix_that_has_lost_rank_has_an_infinite_condition_number(rows: int, columns: int) -> None:
+    """The rounding of the decomposition left a smallest singular value of 1e-16 of the largest."""
+    matrix = torch.randn(rows, columns, generator=torch.Generator().manual_seed(0)).double()
+    assert condition_numbers(singular_values(matrix, None, None)).isfinite().all()
+    matrix[1], matrix[:, 1] = matrix[0], matrix[:, 0]
+    assert condition_numbers(singular_values(matrix, None, None)).isinf().all()
+
+
 def test_condition_numbers_of_heads() -> None:
     """Against torch.linalg.cond of slices taken by hand, with grouped queries, before and after."""
     model = build_model("gpt", **{**GPT, "n_heads": 6, "n_kv_heads": 3, "d_model": 24}, seed=2)
@@ -230,6 +239,16 @@ def test_padding_does_not_count_for_the_entropy(name: str) -> None:
     for found in attention_entropy(model, *inputs, mask=mask):
         assert found.uniform == pytest.approx(expected)
         assert found.heads.tolist() == pytest.approx([expected] * 2, abs=1e-6)
+
+
+def test_attention_outside_of_the_layers_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that states no layers ended in a KeyError."""
+    model, tokens = zeroed("gpt"), torch.arange(12).reshape(2, 6)
+    stated = attention_entropy(model, tokens)
+    monkeypatch.setattr(type(model), "fsdp_units", ())
+    found = attention_entropy(model, tokens)
+    assert [(e.layer, e.label) for e in found] == [(0, f"blocks.{i}.attention") for i in range(len(stated))]
+    assert all(torch.equal(a.heads, b.heads) for a, b in zip(stated, found, strict=True))
 
 
 def reference(attention: MultiHeadAttention, x: Tensor) -> Tensor:

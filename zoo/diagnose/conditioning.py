@@ -115,11 +115,14 @@ def singular_values(matrix: Tensor, axis: int | None, head_size: int | None) -> 
         head_size: entries of a head, or None.
 
     Returns:
-        (heads, n) in decreasing order, or (1, n) without heads.
+        (heads, n) in decreasing order, or (1, n) without heads; 0 where only the rounding of the
+        decomposition is left.
     """
     parts = [matrix] if axis is None or head_size is None else torch.split(matrix, head_size, axis)
-    singular: Tensor = torch.linalg.svdvals(torch.stack(list(parts)))
-    return singular
+    stack = torch.stack(list(parts))
+    singular: Tensor = torch.linalg.svdvals(stack)
+    rounding_error = singular[..., :1] * torch.finfo(singular.dtype).eps * max(stack.shape[1:])
+    return torch.where(singular > rounding_error, singular, 0.0)
 
 
 def condition_numbers(singular: Tensor) -> Tensor:

@@ -52,8 +52,9 @@ def attention_entropy(model: Model, *inputs: Tensor, mask: Tensor | None = None)
         One element for each attention, in the order in which they compute; empty for a model without a
         `zoo.nn.attention.MultiHeadAttention`.
     """
-    layers = {block: i for i, block in enumerate(model.fsdp_units, 1)}
-    places = {m: (i, path) for block, i in layers.items() for path, m in block.named_modules()}
+    places = {m: (0, path) for path, m in model.named_modules()}
+    for i, block in enumerate(model.fsdp_units, 1):
+        places |= {m: (i, path) for path, m in block.named_modules()}
     entropies: list[AttentionEntropy] = []
 
     def measured(attention: MultiHeadAttention, attend: Callable[..., Tensor], *args: Passed) -> Tensor:
