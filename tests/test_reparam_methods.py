@@ -312,6 +312,23 @@ def test_forward_values_start_a_model_of_low_precision(dtype: torch.dtype) -> No
         torch.testing.assert_close(gain.float(), exact.get_parameter(name), rtol=0.1, atol=0.02, msg=name)
 
 
+class Transposed(Module):
+    """y = x W, with W in the layout (in, out)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        axes = ("embed", "mlp")
+        self.param("weight", ParamSpec(Role.LINEAR, (4, 6), axes, fan_in=("embed",)))
+
+
+@pytest.mark.parametrize("method", [LoRA(rank=2), WeightNormalization(), SigmaReparam()])
+def test_matrices_that_are_no_stacks_of_rows(method: Reparam) -> None:
+    """Their entries were grouped into rows that mix outputs, without a word."""
+    message = r"weight \(embed x mlp\) sums over embed; expected the axes that are summed over behind all"
+    with torch.device("meta"), pytest.raises(ConfigError, match=message):
+        method.apply(Transposed(), He())
+
+
 def test_sigma_reparam_starts_at_spectral_norm_one() -> None:
     """gamma = 1 on every matrix; embedding scaling brings the stream to a standard deviation of 1."""
     model = build(SigmaReparam(), GPTConfig(**{**SIZES, "d_model": 64}))

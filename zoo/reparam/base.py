@@ -162,6 +162,20 @@ def require_random_start(p: Declared, method: str) -> None:
         )
 
 
+def require_rows_first(p: Declared, method: str) -> None:
+    """Refuse a matrix that is no stack of rows, (out, in) or (out, in, height, width).
+
+    Raises:
+        ConfigError: An axis that is summed over is in front of one that is not.
+    """
+    summed = [axis in p.spec.fan_in for axis in p.spec.axes]
+    if summed != sorted(summed):
+        raise ConfigError(
+            f"reparam '{method}': {p.name} ({' x '.join(p.spec.axes)}) sums over {', '.join(p.spec.fan_in)}; "
+            "expected the axes that are summed over behind all others, because the method is about rows"
+        )
+
+
 def tied_lookup_scale(p: Declared, init: Init) -> float:
     """Return the embedding scaling of a tied table, whose matrix must keep its scale; 1 for other tensors."""
     return init.lookup_scale(p.spec) if p.spec.tied else 1.0

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_eta
-from zoo.reparam.base import Reparam, tied_lookup_scale
+from zoo.reparam.base import Reparam, require_rows_first, tied_lookup_scale
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
 from zoo.utils.errors import ConfigError
 from zoo.utils.exact import exact
@@ -130,7 +130,11 @@ def attach_low_rank(p: Declared, init: Init, rank: int, alpha: float) -> None:
         init: the scheme of the model.
         rank: number of rows of A.
         alpha: the change is alpha / rank B A.
+
+    Raises:
+        ConfigError: The matrix is no stack of rows.
     """
+    require_rows_first(p, "lora")
     module, name, spec = p.module, p.local, p.spec
     n = spec.fan_in_size
     down, up = added_names(name)

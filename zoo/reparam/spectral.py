@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_std
-from zoo.reparam.base import LEAST_VARIANCE, Reparam, require_random_start
+from zoo.reparam.base import LEAST_VARIANCE, Reparam, require_random_start, require_rows_first
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
 from zoo.utils.sharded import whole
 
@@ -113,6 +113,7 @@ class SigmaReparam(Reparam):
         embedding scaling compensates.
         """
         require_random_start(p, self.type)
+        require_rows_first(p, self.type)
         module, name, spec = p.module, p.local, p.spec
         m, n = spec.rows, spec.fan_in_size
         lookup = init.lookup_scale(spec)

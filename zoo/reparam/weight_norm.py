@@ -13,7 +13,13 @@ from torch.nn import functional as F
 
 from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_eta, virtual_std
-from zoo.reparam.base import LEAST_VARIANCE, Reparam, require_random_start, tied_lookup_scale
+from zoo.reparam.base import (
+    LEAST_VARIANCE,
+    Reparam,
+    require_random_start,
+    require_rows_first,
+    tied_lookup_scale,
+)
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
 from zoo.utils.exact import exact
 from zoo.utils.sharded import assign, whole
@@ -97,6 +103,7 @@ class WeightNormalization(Reparam):
     def attach(self, p: Declared, init: Init) -> None:
         """Declare g, whose eta is the norm of a row with entries eta: the virtual tensor keeps its eta."""
         require_random_start(p, self.type)
+        require_rows_first(p, self.type)
         spec = p.spec
         n = spec.fan_in_size
         scale = 1.0 if self.sigma2 is None else virtual_std(init, spec) / math.sqrt(self.sigma2)
