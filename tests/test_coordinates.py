@@ -324,6 +324,15 @@ def test_rates_of_parts_are_those_of_training() -> None:
         changes(adam, "freeze=[{depth: [4, 4]}]")
 
 
+def test_weight_normalization_starts_as_in_training() -> None:
+    """With `start: forward` every unit begins with a standard deviation of 1; the rows' start was checked."""
+    settings = SETTINGS | {"reparam": "weight_norm"}
+    check = check_coordinates(load_config(settings), [16, 32], steps=1, seeds=1)
+    first = [m for m in check.modules if m.change is not None][:7]  # behind them, means are not near 0
+    for module in first:  # the mean absolute value of a normal number is .8
+        assert module.sizes[0] == pytest.approx((0.8, 0.8), abs=0.1), module.name
+
+
 @pytest.mark.parametrize(("name", "key"), [("bert-tiny", "dropout"), ("lstm-tiny", "hidden_dropout")])
 def test_without_a_step_outputs_stay(name: str, key: str) -> None:
     """At a rate of next to nothing they change neither by dropout nor by an LSTM's carried state."""

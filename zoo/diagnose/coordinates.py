@@ -45,6 +45,7 @@ from zoo.init import freeze
 from zoo.nn.evaluation_mode import evaluation_mode
 from zoo.nn.linear import Embedding, Linear
 from zoo.nn.lstm import LSTMState
+from zoo.reparam import start_from_forward
 from zoo.run.config import RunConfig
 from zoo.run.first_weights import initial_model, require_room
 from zoo.run.optimizer import build_optimizer
@@ -314,6 +315,10 @@ class _Trial:
         self.movement = any(p.spec.sphere is not None for p in declared(self.model))
         freeze(self.model, config.freeze)
         config.constraint.apply(self.model)
+        streams = getattr(config.model, "streams", None)  # of an LSTM that carries its state
+        self.batch = self.model.example(streams or BATCH, LENGTH)
+        if config.checkpoint is None:  # as in training
+            start_from_forward(self.model, *self.batch[:-1], mask=self.model.padding_mask(*self.batch))
         self.optimizer = build_optimizer(
             self.model,
             config.optimizer,
@@ -322,8 +327,6 @@ class _Trial:
             transfer=config.transfer,
             steps=None if config.train is None else config.train.steps,
         )
-        streams = getattr(config.model, "streams", None)  # of an LSTM that carries its state
-        self.batch = self.model.example(streams or BATCH, LENGTH)
         self.inputs: dict[_Call, list[Tensor]] = defaultdict(list)
         self.modules = {
             name: m for name, m in names_at(self.model, self.blocks).items() if isinstance(m, Module)
