@@ -10,12 +10,13 @@ from safetensors.torch import load_file
 
 from zoo import build_model, build_optimizer, load_model, merge, save_model, split
 from zoo.hub.export import export_model
-from zoo.init import Registry
+from zoo.init import FreezeRule, Registry, freeze
 from zoo.models import Model
 from zoo.optim.clip import Clip
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
 from zoo.run.redundancy import notes
+from zoo.spec import Role
 from zoo.train.distributed import World
 from zoo.train.step import Stepper, global_norm
 from zoo.utils.errors import ConfigError
@@ -142,6 +143,8 @@ def test_symmetries_are_symmetries_and_explain_lists_them() -> None:
     assert not notes(build_model("gpt", **SIZES))
     shown = explain(load_config("gpt-tiny", ["reparam={type: multipliers, kind: row}"])).notes
     assert shown and not any("columns of" in line for line in shown)
+    freeze(model, [FreezeRule(roles=(Role.GATE,))])
+    assert not notes(model)  # factors that are not trained do not drift
 
 
 @pytest.mark.parametrize("decays", [False, True])

@@ -27,6 +27,7 @@ from zoo.optim.sharding import complete, totals
 from zoo.optim.slots import restore_precision, slot_dtype
 from zoo.spec import Module
 from zoo.utils.errors import ConfigError
+from zoo.utils.printable import first_few
 from zoo.utils.sharded import local
 from zoo.utils.untyped import Passed
 
@@ -42,7 +43,7 @@ _KEPT: WeakKeyDictionary[Optimizer, list[Callable[[], Named]]] = WeakKeyDictiona
 def starts_at_zero(names: Sequence[str]) -> str:
     """The error message about matrices of zeros."""
     return (
-        f"constraint: hyperball keeps the norm of {', '.join(names)} at zero, where nothing could ever be "
+        f"constraint: hyperball keeps the norm of {first_few(names)} at zero, where nothing could ever be "
         "learned; expected matrices that do not start at zero"
     )
 

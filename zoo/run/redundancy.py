@@ -25,13 +25,11 @@ def notes(model: nn.Module) -> list[str]:
     lines += [
         f"drift: a factor can move between rows and columns of {name}"
         for name, p in parameters.items()
-        if len(p.module.reparameterised[p.local].added if p.local in p.module.reparameterised else ()) > 1
-        and p.module.reparameterised[p.local].sides == {"rows", "columns"}
+        if _trained_factors(p) > 1 and p.module.reparameterised[p.local].sides == {"rows", "columns"}
     ]
     scaled = {name for pair in pairs if "entries" in {s for _, s in pair[0]} for name, _ in pair[1]}
     for name, p in parameters.items():
-        gated = p.local in p.module.reparameterised and bool(p.module.reparameterised[p.local].added)
-        if p.spec.keeps_norm and name not in scaled and not gated and not p.spec.normalised:
+        if p.spec.keeps_norm and name not in scaled and not _trained_factors(p) and not p.spec.normalised:
             lines.append(f"fixed norm: no norm scale and no gate can undo that of {name}")
     return lines
 
@@ -47,12 +45,23 @@ def _pairs(model: nn.Module, parameters: dict[str, Declared]) -> Iterator[ScaleP
 
 def _scalable(parameters: dict[str, Declared], sides: TensorSides) -> bool:
     """Whether trained factors, or a trained vector itself, can absorb a factor at all of the sides."""
-    return all(side == "entries" or _has_factor(parameters[name], side) for name, side in sides)
+    return all(
+        not parameters[name].spec.frozen if side == "entries" else _has_factor(parameters[name], side)
+        for name, side in sides
+    )
 
 
 def _has_factor(p: Declared, side: str) -> bool:
+    """Whether a side of a tensor has a trained factor."""
+    return _trained_factors(p) > 0 and side in p.module.reparameterised[p.local].sides
+
+
+def _trained_factors(p: Declared) -> int:
+    """The number of trained parameters that the reparameterisation of a tensor has added."""
     reparameterisation = p.module.reparameterised.get(p.local)
-    return reparameterisation is not None and side in reparameterisation.sides
+    added = () if reparameterisation is None else reparameterisation.added
+    specs = p.module.specs  # of parameters: buffers have none
+    return sum(name in specs and not specs[name].frozen for name in added)
 
 
 def _text(sides: TensorSides) -> str:
