@@ -15,6 +15,7 @@ from pages import DOCS, sections
 
 from benchmarks.alignment import exponents, gains, weighted
 from benchmarks.coordinates import configuration
+from zoo import build_model, save_model
 from zoo.diagnose.coordinate_axes import DEPTH, WIDTH, Axis, block_names, names_at
 from zoo.diagnose.coordinates import MAX_CHANGE, TOLERANCE, ModuleCheck, _exponent, check_coordinates
 from zoo.report.coordinates import verdict_of
@@ -206,6 +207,18 @@ def test_a_width_keeps_the_size_of_heads() -> None:
         ConfigError, match=r"width 36: model\.n_heads would be 4\.5; expected a multiple of 8"
     ):
         WIDTH.resized(model, 36)
+
+
+def test_a_checkpoint_has_one_size(tmp_path: Path) -> None:
+    """It was called damaged: its tensors did not belong to the other sizes."""
+    save_model(build_model("gpt-tiny"), tmp_path / "model")
+    config = load_config(
+        {"model": {"from": str(tmp_path / "model")}, "optimizer": {"type": "adam", "lr": 0.1}}
+    )
+    with pytest.raises(
+        ConfigError, match=r"starts from .*model, whose weights have one size; expected a mod"
+    ):
+        check_coordinates(config, [8, 16])
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

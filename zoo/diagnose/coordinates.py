@@ -202,12 +202,18 @@ def check_coordinates(
         progress: a function that is called with a description of each training.
 
     Raises:
-        ConfigError: There is no model or optimizer, a size is impossible, there are fewer than two sizes, a
-            number of steps or seeds or the learning rate is out of range, the movement of the outputs is to
-            be measured but there is a single step, or a setting has no effect on a model of some size.
+        ConfigError: There is no model or optimizer, the model starts from a checkpoint, a size is impossible,
+            there are fewer than two sizes, a number of steps or seeds or the learning rate is out of range,
+            the movement of the outputs is to be measured but there is a single step, or a setting has no
+            effect on a model of some size.
     """
     if config.model is None or config.optimizer is None:
         raise ConfigError("coord-check: expected a configuration with a model and an optimizer")
+    if config.checkpoint is not None:
+        raise ConfigError(
+            f"coord-check: the model starts from {config.checkpoint.path}, whose weights have one size; "
+            "expected a model without `from`"
+        )
     ordered = tuple(sorted(set(sizes)))
     rate = 4 * config.optimizer.lr if lr is None else lr
     if len(ordered) < 2:
@@ -317,8 +323,8 @@ class _Trial:
         config.constraint.apply(self.model)
         streams = getattr(config.model, "streams", None)  # of an LSTM that carries its state
         self.batch = self.model.example(streams or BATCH, LENGTH)
-        if config.checkpoint is None:  # as in training
-            start_from_forward(self.model, *self.batch[:-1], mask=self.model.padding_mask(*self.batch))
+        # As in training, if weight normalization starts from its first batch.
+        start_from_forward(self.model, *self.batch[:-1], mask=self.model.padding_mask(*self.batch))
         self.optimizer = build_optimizer(
             self.model,
             config.optimizer,
