@@ -49,6 +49,10 @@ FILES = [
     ),
     ("base: {init: he}\n" + INIT, r"to train, the configuration needs model, optimizer, data, train as well"),
     (
+        "base: {extends: gpt-tiny, reparam: lora, train: {clip: virtual}}\n" + INIT,
+        r"s.yaml:1: train.clip: virtual is for gates \(wesar, residual\)",
+    ),
+    (
         "base: {extends: gpt-tiny, transfer: {type: mup}}\n" + INIT,
         r"s.yaml:1: transfer.base: no embed; expected its size at the base",
     ),

@@ -136,7 +136,7 @@ BAD = [
 
 @pytest.mark.parametrize(("overrides", "message"), BAD)
 def test_clipping_without_effect(overrides: list[str], message: str, tmp_path: Path) -> None:
-    """One error, before a run folder is made."""
+    """One error, before a run folder is made and before the text is tokenised."""
     with pytest.raises(ConfigError, match=message):
         train(tiny(tmp_path, *overrides))
-    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "cache").exists()

@@ -12,6 +12,7 @@ from zoo.ablate.tuning import Point, rung_steps
 from zoo.config.compose import merge
 from zoo.config.yaml import Located
 from zoo.run.config import RunConfig, validate
+from zoo.run.declared_once import declared_once
 from zoo.run.first_weights import check_transfer
 from zoo.run.from_checkpoint import inherit
 from zoo.run.job import Job
@@ -85,7 +86,7 @@ def build_variants(
         if not in_variant and config.scale is None:
             in_variant += _schedule_problems(complete)
         if not in_variant:
-            in_variant += _transfer_problems(complete[0], merged)
+            in_variant += [*_transfer_problems(complete[0], merged), *_clip_problems(complete)]
         if not in_variant and config.tune is not None and config.tune.choose == "parabola":
             in_variant += _whole_numbers(complete[0], points[0])
         if not in_variant:
@@ -159,6 +160,18 @@ def _transfer_problems(config: RunConfig, merged: Located) -> Iterator[str]:
         check_transfer(config)
     except ConfigError as error:
         yield f"{merged.value['transfer'].place}: {error}"
+
+
+def _clip_problems(configs: Sequence[RunConfig]) -> Iterator[str]:
+    """Yield the reasons why the clipping of a variant has no effect on its reparameterised model."""
+    for config in configs:
+        train = Job.of(config).train
+        try:
+            if train.clip.needs_reparam:
+                with located(config):
+                    train.clip.build(train.clip_norm).prepare(declared_once(config))
+        except ConfigError as error:
+            yield str(error)
 
 
 def _whole_numbers(config: RunConfig, point: Mapping[str, Located]) -> Iterator[str]:

@@ -83,6 +83,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
     job.schedule.check(t.steps)
     job.optimizer.require_trainable()
     job.check_processes(world.size)
+    clip = require_instance(type(t.clip), "build", t.clip.build(t.clip_norm), Clip)
 
     def prepare(model: Model) -> None:
         freeze(model, c.freeze)
@@ -91,10 +92,11 @@ def build(job: Job, start: Start, world: World) -> Parts:
     initial, measured = None, None
     if start.checkpoint is None:
         _require_memory(job, world)
-        initial, dataset = _begin(job, world, prepare)
+        initial, dataset = _begin(job, world, prepare, clip)
         model = initial.model
     else:
         model, dataset = _resume(job, start.checkpoint, world, prepare)
+        clip.prepare(model)
     selecting = _selecting(c.metric, dataset)
     if c.eta == "measured":
         measured = read_measured_etas(job.folder) if initial is None else initial.measured_etas
@@ -110,8 +112,6 @@ def build(job: Job, start: Start, world: World) -> Parts:
         steps=t.steps,
     )
     torch.manual_seed(seed_of_rank(c.seed, world.rank))
-    clip = require_instance(type(t.clip), "build", t.clip.build(t.clip_norm), Clip)
-    clip.prepare(model)
     if start.checkpoint is not None:
         with explained_damage(start.checkpoint):
             load_progress(start.checkpoint, optimizer, world)
@@ -137,10 +137,10 @@ def build(job: Job, start: Start, world: World) -> Parts:
     )
 
 
-def _begin(job: Job, world: World, prepare: Prepare) -> tuple[InitialModel, Dataset]:
-    """Make the model of a new run, and prepare its data.
+def _begin(job: Job, world: World, prepare: Prepare, clip: Clip) -> tuple[InitialModel, Dataset]:
+    """Make the model of a new run, and prepare its clipping and its data.
 
-    The model comes first, so that its errors are raised before any text is tokenised.
+    The data come last, so that errors about the model are raised before any text is tokenised.
     """
     c = job.config
     initial = initial_model(c, world.device, prepare)
@@ -148,6 +148,7 @@ def _begin(job: Job, world: World, prepare: Prepare) -> tuple[InitialModel, Data
     if c.checkpoint is not None:
         initial = replace(initial, measured_sigmas=spreads(model, initial.loaded))
     c.constraint.apply(model)
+    clip.prepare(model)
     dataset = require_instance(type(job.data), "prepare", job.data.prepare(job.model), Dataset)
     if c.checkpoint is not None:
         check_tokenizer(c.checkpoint, dataset.tokenizer)
