@@ -73,7 +73,7 @@ def test_explain_measures_what_was_loaded(tmp_path: Path) -> None:
 
 def test_explain_shows_the_declarations_that_a_model_has_now() -> None:
     """They were those of its recipe: other gates and etas than those that an optimizer is built with."""
-    sizes = {"vocab_size": 32, "d_model": 8, "n_layers": 1, "n_heads": 1}
+    sizes: dict[str, Any] = {"vocab_size": 32, "d_model": 8, "n_layers": 1, "n_heads": 1}
     model = build_model("gpt", **sizes, constraint="hyperball")
     zoo.split(model, "wesar")
     freeze(model, [FreezeRule(roles=(Role.EMBEDDING,))])
