@@ -18,7 +18,7 @@ STUDY ?= a-context b-reparam c-optimizers c-continued d-memory e-matrix f-ngpt g
 STUDY_OUT ?= sweeps/study
 CAMPAIGN ?=
 # In the order of docs/results/scale/plan.md.
-SCALE ?= q1 q1-context q1-context-start q1-start q2-gpt q2-amos q2-ngpt q3 q3-deep q2-horizon q2-wsd q4 q6
+SCALE ?= q1 q1-context q1-context-start q1-start q2-gpt q2-amos q2-ngpt q3 q3-deep q2-horizon q2-wsd q3-weight-norm q4 q6
 # The folder of a tiny copy of the study (python -m benchmarks.scale copy FOLDER) to train and report instead.
 SCALE_COPY ?=
 SCALE_COMMAND = $(BIN)/python -m benchmarks.scale $(if $(SCALE_COPY),--study $(SCALE_COPY))

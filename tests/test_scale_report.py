@@ -534,6 +534,8 @@ def test_questions_share_runs(sweeps: dict[str, Sweep]) -> None:
     assert sides("q2-amos", "optimizer=adamw", hash_in_blocks) == sides("q1", "model=gpt")
     assert sides("q2-ngpt", "optimizer=adamw", hash_in_blocks) == sides("q1-start", "model=ngpt")
     assert sides("q2-horizon", "run=amos") == sides("q2-gpt", "optimizer=amos")
+    assert runs("q3-weight-norm", "method=small") == runs("q3", "method=small")
+    assert sides("q3-weight-norm", "method=small") == sides("q3", "method=small")
     assert runs("q4", "method=small,optimizer=adamw") == runs("q3", "method=small")
     with_adamw = [variant.name for variant in sweeps["q4"].variants if "optimizer=adamw" in variant.name]
     assert with_adamw == ["method=small,optimizer=adamw"]  # the words on the others are those of q3
