@@ -43,16 +43,25 @@ def test_a_long_message_is_cut() -> None:
     assert in_one_line(RuntimeError("x" * 5000)) == f"RuntimeError: {'x' * LONGEST}..."
 
 
-def test_a_worker_ends_quietly_when_its_sweep_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sweep is gone when the run that it asked for has ended, so nobody can be told."""
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_worker_ends_quietly_when_its_sweep_was_killed(
+    answered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep is gone when the run that it asked for has ended, or before it has read the answer."""
     ours, theirs = multiprocessing.Pipe()
     asked: list[str] = []
 
-    def killed_meanwhile(task: str) -> None:
+    def attempted(task: str) -> None:
         asked.append(task)
+        if not answered:
+            ours.close()
+
+    def sent(answer: bool) -> None:
+        type(theirs).send(theirs, answer)
         ours.close()
 
-    monkeypatch.setattr("zoo.ablate.worker.attempt", killed_meanwhile)
+    monkeypatch.setattr("zoo.ablate.worker.attempt", attempted)
+    monkeypatch.setattr(theirs, "send", sent)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     ours.send("a run")
     work(theirs, torch.get_num_threads(), {})

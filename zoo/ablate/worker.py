@@ -103,7 +103,7 @@ def work(tasks: Connection, cores: int, environment: dict[str, str]) -> None:
         while (sweep is None or sweep.is_alive()) and (task := tasks.recv()) is not None:
             attempt(task)
             tasks.send(True)
-    except (EOFError, BrokenPipeError):  # the sweep has ended or was killed
+    except (EOFError, ConnectionError):  # the sweep has ended or was killed
         return
     except KeyboardInterrupt:
         sys.exit(1)
