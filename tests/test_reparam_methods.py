@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -327,6 +328,19 @@ def test_matrices_that_are_no_stacks_of_rows(method: Reparam) -> None:
     message = r"weight \(embed x mlp\) sums over embed; expected the axes that are summed over behind all"
     with torch.device("meta"), pytest.raises(ConfigError, match=message):
         method.apply(Transposed(), He())
+
+
+@pytest.mark.parametrize("method", ["lora", "weight_norm", {"type": "peft"}])
+def test_a_model_that_cannot_be_split_is_left_as_it_was(method: str | dict[str, str]) -> None:
+    """LoRA froze all parameters, and matrices in front of the refused one were reparameterised."""
+    model = build_model("gpt", **SIZES)
+    last = next(p for p in reversed([*declared(model)]) if p.spec.role is Role.LINEAR and not p.spec.tied)
+    last.module.specs[last.local] = replace(last.spec, fan_in=last.spec.axes[:1])
+    before = {p.name: p.spec for p in declared(model)}
+    with pytest.raises(ConfigError, match=f"{last.name} .* behind all others"):
+        split_model(model, method)
+    assert {p.name: p.spec for p in declared(model)} == before
+    assert not any(m.reparameterised for m in model.modules() if isinstance(m, Module))
 
 
 def test_sigma_reparam_starts_at_spectral_norm_one() -> None:

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from zoo.config.registry import REPARAMS, Config
 from zoo.init.schemes import Init
-from zoo.reparam.base import Reparam
+from zoo.reparam.base import Reparam, require_rows_first
 from zoo.reparam.lora import attach_low_rank
 from zoo.spec import Declared, ParamSpec, Role
 from zoo.utils.errors import ConfigError, did_you_mean
@@ -74,6 +74,10 @@ class NamedLoRA(Reparam):
             if len(indices) > 1:
                 raise ConfigError(f"reparam.targets: {indices} all match {name}; expected at most one")
         return {name for name, indices in matching.items() if indices}, []
+
+    def check(self, p: Declared) -> None:
+        """Refuse a matrix that is no stack of rows."""
+        require_rows_first(p, self.type)
 
     def attach(self, p: Declared, init: Init) -> None:
         """Declare A and B, see `zoo.reparam.lora.attach_low_rank`."""

@@ -75,6 +75,13 @@ class Reparam(Config):
         """
         return False
 
+    def check(self, p: Declared) -> None:
+        """Refuse a tensor that the method cannot act on, before any tensor is changed.
+
+        Raises:
+            ConfigError: The tensor has another layout or start than the method needs.
+        """
+
     @abstractmethod
     def attach(self, p: Declared, init: Init) -> None:
         """Reparameterise one tensor, which is not initialised yet.
@@ -96,6 +103,9 @@ class Reparam(Config):
         """
         parameters = list(declared(model))
         chosen, without_effect = self.choose(parameters)
+        for p in parameters:
+            if p.name in chosen:
+                self.check(p)
         for p in parameters:
             if self.freezes(p.spec):
                 p.module.freeze(p.local)

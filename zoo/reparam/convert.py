@@ -135,7 +135,8 @@ def require_split(model: Model, method: Reparam) -> set[str]:
         The names of the tensors that the method acts on.
 
     Raises:
-        ZooError: The method changes the outputs of a model, finds no tensor of it, or has no effect on any.
+        ZooError: The method changes the outputs of a model, finds no tensor of it, has no effect on any, or
+            cannot act on one.
     """
     kind, of = getattr(method, "type", ""), str(model.recipe.model.type)
     parameters = list(declared(model))
@@ -144,6 +145,9 @@ def require_split(model: Model, method: Reparam) -> set[str]:
     except ConfigError as error:
         raise ZooError(f"split: {error}") from error
     names, without_effect = method.choose(parameters)
+    for p in parameters:
+        if p.name in names:
+            method.check(p)
     if not names and without_effect:
         raise ZooError(
             f"split: reparam '{kind}' has no effect on a model of type '{of}': of its "

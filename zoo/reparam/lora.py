@@ -110,6 +110,10 @@ class LoRA(Reparam):
             )
         return chosen, without_effect
 
+    def check(self, p: Declared) -> None:
+        """Refuse a matrix that is no stack of rows."""
+        require_rows_first(p, self.type)
+
     def attach(self, p: Declared, init: Init) -> None:
         """Declare A and B, see `attach_low_rank`."""
         attach_low_rank(p, init, self.rank, self.alpha)
@@ -130,11 +134,7 @@ def attach_low_rank(p: Declared, init: Init, rank: int, alpha: float) -> None:
         init: the scheme of the model.
         rank: number of rows of A.
         alpha: the change is alpha / rank B A.
-
-    Raises:
-        ConfigError: The matrix is no stack of rows.
     """
-    require_rows_first(p, "lora")
     module, name, spec = p.module, p.local, p.spec
     n = spec.fan_in_size
     down, up = added_names(name)

@@ -106,14 +106,17 @@ class SigmaReparam(Reparam):
         """Return whether the tensor is a matrix."""
         return spec.role in MATRICES
 
+    def check(self, p: Declared) -> None:
+        """Refuse a matrix that starts at 0, or that is no stack of rows."""
+        require_random_start(p, self.type)
+        require_rows_first(p, self.type)
+
     def attach(self, p: Declared, init: Init) -> None:
         """Declare gamma, which starts at 1 whatever the scheme is (C.2), u and v.
 
         A random m x n matrix of spectral norm 1 has a standard deviation of 1 / (sqrt(m) + sqrt(n)), which
         embedding scaling compensates.
         """
-        require_random_start(p, self.type)
-        require_rows_first(p, self.type)
         module, name, spec = p.module, p.local, p.spec
         m, n = spec.rows, spec.fan_in_size
         lookup = init.lookup_scale(spec)

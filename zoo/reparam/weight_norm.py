@@ -100,10 +100,13 @@ class WeightNormalization(Reparam):
         """Return whether the tensor is a matrix."""
         return spec.role in MATRICES
 
-    def attach(self, p: Declared, init: Init) -> None:
-        """Declare g, whose eta is the norm of a row with entries eta: the virtual tensor keeps its eta."""
+    def check(self, p: Declared) -> None:
+        """Refuse a matrix that starts at 0, or that is no stack of rows."""
         require_random_start(p, self.type)
         require_rows_first(p, self.type)
+
+    def attach(self, p: Declared, init: Init) -> None:
+        """Declare g, whose eta is the norm of a row with entries eta: the virtual tensor keeps its eta."""
         spec = p.spec
         n = spec.fan_in_size
         scale = 1.0 if self.sigma2 is None else virtual_std(init, spec) / math.sqrt(self.sigma2)
