@@ -165,11 +165,12 @@ def _transfer_problems(config: RunConfig, merged: Located) -> Iterator[str]:
 def _clip_problems(configs: Sequence[RunConfig]) -> Iterator[str]:
     """Yield the reasons why the clipping of a variant has no effect on its reparameterised model."""
     for config in configs:
-        train = Job.of(config).train
+        job = Job.of(config)
+        if not job.train.clip.needs_reparam:
+            continue
         try:
-            if train.clip.needs_reparam:
-                with located(config):
-                    train.clip.build(train.clip_norm).prepare(declared_once(config))
+            with located(config):
+                job.build_clip().prepare(declared_once(config))
         except ConfigError as error:
             yield str(error)
 

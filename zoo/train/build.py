@@ -83,7 +83,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
     job.schedule.check(t.steps)
     job.optimizer.require_trainable()
     job.check_processes(world.size)
-    clip = require_instance(type(t.clip), "build", t.clip.build(t.clip_norm), Clip)
+    clip = job.build_clip()
 
     def prepare(model: Model) -> None:
         freeze(model, c.freeze)
