@@ -292,18 +292,26 @@ def test_a_rate_at_the_border_leaves_its_size_out() -> None:
     assert len(found.measured.sizes) == 4
 
 
-def test_a_tuning_of_which_every_run_diverged_has_no_border() -> None:
-    """The largest size is left out because of its losses, and nothing is predicted beyond the others."""
+@pytest.mark.parametrize("further", [(), (3.0,)])
+def test_a_tuning_without_a_finite_mean_has_no_border(further: tuple[float, ...]) -> None:
+    """The largest size is left out because of its losses, and nothing is predicted beyond the others.
+
+    A second seed that ends at every rate does not help.
+    """
     rates = [1e-3 * 2**k for k in range(5)]
-    diverged = [FinishedRun("muon", 4e6, 10e6, 9, math.inf, rate, tuning=True, final=False) for rate in rates]
+    diverged = [
+        FinishedRun("muon", 4e6, 10e6, seed, loss, rate, tuning=True, final=False)
+        for seed, loss in enumerate((math.inf, *further), 9)
+        for rate in rates
+    ]
     runs = [run for run in worked_runs(rate=1e-3) if (run.variant, run.size) != ("muon", 4e6)]
     found = judge(RunTable((*runs, *diverged)), "adamw")["muon"]
     assert [(left.params, left.reason) for left in found.measured.beyond] == [
-        (4e6, "muon: no run at the rates tried, 0.001 to 0.016, ended with a finite loss")
+        (4e6, "muon: no rate that was tried, 0.001 to 0.016, has a finite mean loss")
     ]
     assert (found.word, found.trend, found.predicted) == ("faster", "trend open", None)
     assert (
-        "Not judged, above these sizes: 4M, where muon: no run at the rates"
+        "Not judged, above these sizes: 4M, where muon: no rate that was"
         in sentences({"muon": found}, "adamw", None)[0]
     )
 

@@ -16,11 +16,12 @@ from scipy import optimize, stats
 from synthetic_runs import write_run
 
 from zoo.ablate.scale.document import document
+from zoo.ablate.scale.factors import estimated, factor, factor_text
 from zoo.ablate.scale.items import ItemScores
 from zoo.ablate.scale.line import Estimate
 from zoo.ablate.scale.looks import Looks, adjusted_p, anytime_p, critical_values
 from zoo.ablate.scale.measure import measure
-from zoo.ablate.scale.presentation import factor, factor_text, notes, sentences, tables
+from zoo.ablate.scale.presentation import notes, sentences, tables
 from zoo.ablate.scale.robust import with_less_weight_on_outliers
 from zoo.ablate.scale.runs import FinishedRun, RunTable, check_runs, parse_count, read_runs
 from zoo.ablate.scale.sources import LoggerExport, read_table
@@ -443,7 +444,7 @@ def test_equal_sides_with_few_seeds_at_some_budgets_are_rarely_told_apart(
         for (tokens, seed), value in side.items()
     ]
     found = judge(RunTable(tuple(runs)), "a")["b"]
-    told = "one seed, at some budget at least, at every size: the seeds' noise is not known, there is neither"
+    told = "a budget with one seed at every size: the seeds' noise is not known, there is neither"
     assert any(told in warning for warning in found.warnings) == (counted == 1)
 
 
@@ -1284,7 +1285,7 @@ def test_sides_that_cross_over_the_sizes_are_named(factors: tuple[float, ...], w
     crossing = [warning for warning in found.warnings if warning.startswith("the sides cross over the sizes")]
     assert found.word == word and len(crossing) == 1
     assert found.line is not None
-    for at in (found.line.x.min(), found.line.x.max()):
-        assert f"{math.exp(found.line.at(float(at)).estimate):.2f} x (" in crossing[0]
+    for at, size in ((found.line.x.min(), "1M"), (found.line.x.max(), "16M")):
+        assert f"{factor_text(estimated(found.line.at(float(at))))} at {size}" in crossing[0]
     steady = judge(RunTable(tuple(world([1.3] * 5, tau=0.02))), "a")["b"]
     assert not any("cross" in warning for warning in steady.warnings)

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from zoo.ablate.scale.factors import estimated, factor
 from zoo.ablate.scale.measure import SizePair, loss_unit
-from zoo.ablate.scale.presentation import estimated, factor, levels_text, other_levels
+from zoo.ablate.scale.presentation import levels_text, other_levels
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.speedup import SizeSpeedup
 from zoo.ablate.scale.tuned import TunedSize

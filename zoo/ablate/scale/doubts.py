@@ -10,12 +10,12 @@ from statistics import mean, stdev
 import numpy as np
 
 from zoo.ablate.data_cautions import data_cautions
-from zoo.ablate.scale.line import FEWEST_SIZES, Line
+from zoo.ablate.scale.factors import estimated, factor_text
+from zoo.ablate.scale.line import FEWEST_SIZES, Estimate, Line
 from zoo.ablate.scale.measure import VariantMeasurement
 from zoo.ablate.scale.noise import large_values
 from zoo.ablate.scale.rate_doubts import moved_rates, random_rates
 from zoo.ablate.scale.runs import AGAIN, FinishedRun, format_count, format_counts
-from zoo.ablate.scale.speedup import exp
 from zoo.ablate.scale.tuned import TunedPoint, TunedSize
 from zoo.ablate.scale.tuning_doubts import tuning_doubts
 from zoo.ablate.student_t import two_sided_p
@@ -62,6 +62,7 @@ def doubts(
         _one_size,
         _spikes,
         _law,
+        _crossing,
         _conditions,
         _timing,
         _counts,
@@ -108,7 +109,7 @@ def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
         yield "fewer than five sizes: the scatter about the line is known from few of them"
     alone = [size.params for size in usable if size.se is None]
     complete = all(_is_complete(side) for params in alone for side in measurement.pairs[params].sides)
-    one_seed = "one seed" if complete else "one seed, at some budget at least,"
+    one_seed = "one seed" if complete else "a budget with one seed"
     if usable and len(alone) == len(usable):
         rest = (
             "there is neither an interval nor a word"
@@ -224,15 +225,20 @@ def _law(measurement: VariantMeasurement) -> Iterator[str]:
             "the factor depends on the length of the runs, because the mean drift over the sizes excludes 0: "
             "longer runs may have another"
         )
-    first, middle, end = line.at(float(line.x.min())), line.middle, largest
-    if _side(middle.estimate, middle.half95) * _side(end.estimate, end.half95) < 0:
+
+
+def _crossing(measurement: VariantMeasurement) -> Iterator[str]:
+    """Warn if one side needs fewer tokens at some sizes and the other one at others."""
+    line = measurement.line
+    if line is None:
+        return
+    first, middle, end = line.at(float(line.x.min())), line.middle, line.largest
+    if _side(middle) * _side(end) < 0:
         yield "the sign changes over the sizes: what holds in the middle is reversed at the largest"
-    elif _side(first.estimate, first.half95) * _side(end.estimate, end.half95) < 0:
-        ends = measurement.usable[0].params, measurement.usable[-1].params
+    elif _side(first) * _side(end) < 0:
         of_first, of_end = (
-            f"{exp(value.estimate):.2f} x ({exp(value.estimate - value.half95):.2f}-"
-            f"{exp(value.estimate + value.half95):.2f}) at {format_count(params)}"
-            for value, params in zip((first, end), ends, strict=True)
+            f"{factor_text(estimated(value))} at {format_count(size.params)}"
+            for value, size in ((first, measurement.usable[0]), (end, measurement.usable[-1]))
         )
         yield (
             f"the sides cross over the sizes: on the line the factor is {of_first} and {of_end}, which the "
@@ -327,7 +333,8 @@ def _counts(measurement: VariantMeasurement) -> Iterator[str]:
     if incomplete:
         yield (
             f"at {format_counts(incomplete)} some seeds lack a budget: as many seeds count as most of the "
-            "budgets have, and one where a budget has one; expected every seed at every budget"
+            "budgets have, at most twice the fewest, and one where a budget has one; expected every seed at "
+            "every budget"
         )
     apart: dict[str, list[float]] = {}
     for params, pair in measurement.pairs.items():
@@ -370,6 +377,6 @@ def _compared(measurement: VariantMeasurement) -> Sequence[FinishedRun]:
     return [run for pair in measurement.pairs.values() for side in pair.sides for run in side.compared]
 
 
-def _side(value: float, half: float) -> int:
-    """1 if an interval lies above 0, -1 if below, 0 if it contains 0."""
-    return int(value - half > 0) - int(value + half < 0)
+def _side(value: Estimate) -> int:
+    """1 if the interval of a value lies above 0, -1 if below, 0 if it contains 0."""
+    return int(value.estimate > value.half95) - int(value.estimate < -value.half95)

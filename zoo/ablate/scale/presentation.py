@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from zoo.ablate.scale.factors import Factor, estimated, factor, factor_text, number_text
 from zoo.ablate.scale.items_table import difference_column, difference_text, items_table, with_interval
-from zoo.ablate.scale.line import Estimate, Prediction
+from zoo.ablate.scale.line import Estimate
 from zoo.ablate.scale.measure import SizePair, UnusedSize, VariantMeasurement, loss_unit
 from zoo.ablate.scale.noise import noise_table
 from zoo.ablate.scale.outcomes import common_budget
@@ -19,12 +20,7 @@ from zoo.ablate.scale.verdict import ScaleVerdict
 from zoo.ablate.statistics import LEVEL, format_level
 from zoo.ablate.table import Column, Table, format_p
 
-Factor = tuple[float, float, float]
-"""A factor and the ends of its interval, which are NaN without one."""
-
 DOUBLING = math.log(2)
-LONG = 1e3
-"""Smallest factor that is written with two digits."""
 
 
 def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) -> str:
@@ -35,14 +31,16 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         preposition = "with" if verdict.word == "not comparable" else "against"
         return f"{name}: {verdict.word} {preposition} {baseline} ({reasons})."
     if verdict.word == "undecided":
-        shown = f"; this study would have shown {_text(verdict.detectable)} x" if verdict.detectable else ""
+        shown = ""
+        if verdict.detectable:
+            shown = f"; this study would have shown {number_text(verdict.detectable)} x"
         return " ".join([f"{name}: undecided against {baseline}{shown}.", *_not_judged(verdict)])
     if verdict.word == "equal":
         assert margin is not None  # "equal" needs a margin
         where = "at one size" if line is None else f"{len(line.x)} sizes"
         alone = (largest.ln_c, verdict.measured.half_alone(0.9))
         value = alone if line is None else _widest(line.middle, line.largest)
-        low, high = (_text(exp(value[0] + sign * (value[1] or 0))) for sign in (-1, 1))
+        low, high = (number_text(exp(value[0] + sign * (value[1] or 0))) for sign in (-1, 1))
         level = format_level(verdict.measured.level_of(0.9))
         return f"{name}: equal to {baseline} within {margin:g} x ({level} interval {low}-{high}, {where})."
     more, sign = ("fewer", 1) if verdict.word == "faster" else ("as many", -1)
@@ -133,7 +131,7 @@ def _reversed(verdict: ScaleVerdict) -> str:
 def word_text(verdict: ScaleVerdict) -> str:
     """The verdict with its qualification in a few words."""
     if verdict.word == "undecided" and verdict.detectable:
-        return f"undecided; would have shown {_text(verdict.detectable)} x"
+        return f"undecided; would have shown {number_text(verdict.detectable)} x"
     if verdict.word in ("faster", "slower") and not verdict.at_largest and verdict.largest is not None:
         shown = _reversed(verdict) or "not shown"
         return f"{verdict.word}, {shown} at {format_count(verdict.largest.params)}"
@@ -184,27 +182,6 @@ def _per_doubling(slope: Estimate, sign: int = 1) -> Factor:
     change, half = sign * slope.estimate, slope.half95
     change, low, high = (exp(each * DOUBLING) - 1 for each in (change, change - half, change + half))
     return change, low, high
-
-
-def factor(ln_c: float, half: float | None) -> Factor:
-    """The factor c with the ends of its interval."""
-    half = math.nan if half is None else half
-    return exp(ln_c), exp(ln_c - half), exp(ln_c + half)
-
-
-def estimated(value: Estimate | Prediction, sign: int = 1) -> Factor:
-    """An estimate on the line as a factor; its inverse with sign -1."""
-    return factor(sign * value.estimate, value.half95)
-
-
-def factor_text(value: Factor) -> str:
-    """A factor with its interval as text: 1.20 x (1.10-1.31)."""
-    c, low, high = map(_text, value)
-    return f"{c} x" if math.isnan(value[1]) else f"{c} x ({low}-{high})"
-
-
-def _text(value: float) -> str:
-    return f"{value:.2f}" if value < LONG else f"{value:.2g}"
 
 
 def sentences(verdicts: Mapping[str, ScaleVerdict], baseline: str, margin: float | None) -> list[str]:

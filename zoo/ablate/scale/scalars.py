@@ -11,6 +11,7 @@ from pathlib import Path
 from zoo.ablate.scale.runs import (
     OPTIONAL,
     REQUIRED,
+    SUFFIXES,
     RunTable,
     check_runs,
     number_of,
@@ -26,7 +27,8 @@ HEADER = ["Wall time", "Step", "Value"]
 """The header of a scalar that TensorBoard has exported as CSV."""
 TEXTS = ("variant", "items", "trunk", "data", "range", "commit", "machine", "bfloat16_product")
 """The columns that hold texts; a part of a name that stands for another one is a number."""
-NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[KMBkmb]?"
+NUMBER = rf"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?i:{'|'.join(SUFFIXES)})?"
+"""The regular expression of a number; `number_of` refuses the suffixes of other columns than `COUNTS`."""
 
 
 def read_scalars(

@@ -102,14 +102,14 @@ class SizeSpeedup:
         return f"the factor is {bound} x"
 
     def half_width(self, level: float = LEVEL) -> float | None:
-        """Half the confidence interval of ln c, by Student's t; None with one seed."""
+        """Half the confidence interval of ln c, by Student's t; None without `se`."""
         if self.se is None:
             return None
         return quantile((1 + level) / 2, self.seeds - 1) * self.se
 
     @property
     def p_value(self) -> float | None:
-        """The two-sided p-value of no difference; None with one seed."""
+        """The two-sided p-value of no difference; None without `se`."""
         if self.se is None:
             return None
         if abs(self.ln_c) < ROUNDING or self.se == 0:

@@ -81,7 +81,7 @@ class TunedSize:
 
     @property
     def all_diverged(self) -> bool:
-        """Whether rates were tried and none of their runs ended with a finite loss."""
+        """Whether rates were tried and none has a finite mean loss."""
         return self.tuned and not math.isfinite(min(self.losses))
 
     @property
@@ -308,7 +308,7 @@ def _problem(what: str, chosen: float, tried: Mapping[float, float]) -> str:
     lowest, highest = min(tried), max(tried)
     tested = f"{lowest:g} to {highest:g}"
     if len(tried) > 1 and not math.isfinite(min(tried.values())):
-        return f"no run at the {what}s tried, {tested}, ended with a finite loss"
+        return f"no {what} that was tried, {tested}, has a finite mean loss"
     if len(tried) > 1 and at_border(tried):
         best = best_tried(tried)
         return f"the best {what}, {best:g}, lies at the border of {tested}"
