@@ -333,7 +333,8 @@ def test_matrices_that_are_no_stacks_of_rows(method: Reparam) -> None:
 @pytest.mark.parametrize("method", ["lora", "weight_norm", {"type": "peft"}])
 def test_a_model_that_cannot_be_split_is_left_as_it_was(method: str | dict[str, str]) -> None:
     """LoRA froze all parameters, and matrices in front of the refused one were reparameterised."""
-    model = build_model("gpt", **SIZES)
+    sizes: dict[str, Any] = dict(SIZES)
+    model = build_model("gpt", **sizes)
     last = next(p for p in reversed([*declared(model)]) if p.spec.role is Role.LINEAR and not p.spec.tied)
     last.module.specs[last.local] = replace(last.spec, fan_in=last.spec.axes[:1])
     before = {p.name: p.spec for p in declared(model)}
