@@ -78,6 +78,7 @@ def _optimizers(model: str) -> tuple[Claim, ...]:
 
 
 NGPT = "nGPT needs fewer tokens than GPT, context"
+SMALL_SIGMA = "its sigma^2 is too small at these widths"
 UNFAIR_GAINS = "the start of its gains is not a fair one"
 LADDERS = (
     Question(
@@ -148,7 +149,10 @@ LADDERS = (
         "Q3: WeSaR and other starts and reparameterisations",
         (
             Claim(
-                "method=wesar", "WeSaR needs fewer tokens than Small", "perplexity 17.74 against 20.64 (1.3B)"
+                "method=wesar",
+                "WeSaR needs fewer tokens than Small",
+                "perplexity 17.74 against 20.64 (1.3B)",
+                SMALL_SIGMA,
             ),
             Claim("method=wesar-sigma", "WeSaR with sigma^2 of 1e-2 instead of 4e-5 against Small"),
             Claim("method=he", "He against Small", "perplexity 16.70 against 16.55"),
@@ -164,7 +168,12 @@ LADDERS = (
                 "Weight Normalization with the scheme's variance against Small",
                 caution=UNFAIR_GAINS,
             ),
-            Claim("method=sigma-reparam", "sigma-Reparam against Small", "25.26 against 20.64 (1.3B)"),
+            Claim(
+                "method=sigma-reparam",
+                "sigma-Reparam against Small",
+                "25.26 against 20.64 (1.3B)",
+                SMALL_SIGMA,
+            ),
             Claim(
                 "method=sigma-reparam-sigma",
                 "sigma-Reparam with sigma^2 of 2.56 instead of 64e-5 against Small",
