@@ -117,12 +117,11 @@ def _last_event(path: Path, tag: str | None) -> tuple[int, float]:
         plugins = {name: data.plugin_data.plugin_name for name, data in events.summary_metadata.items()}
         as_tensors = [name for name in events.Tags()["tensors"] if plugins.get(name) == "scalars"]
         tags |= {*here, *as_tensors}
-        if tag in here:
-            last = max(events.Scalars(tag), key=lambda event: (event.step, event.wall_time))
-            last_values[folder] = last.step, last.value
-        elif tag in as_tensors:
-            last = max(events.Tensors(tag), key=lambda event: (event.step, event.wall_time))
-            last_values[folder] = last.step, float(make_ndarray(last.tensor_proto))
+        if tag in here or tag in as_tensors:
+            recorded = events.Scalars(tag) if tag in here else events.Tensors(tag)
+            last = max(recorded, key=lambda event: (event.step, event.wall_time))
+            value = last.value if tag in here else make_ndarray(last.tensor_proto)
+            last_values[folder] = last.step, float(value)
     if not last_values:
         given = "--tag: missing" if tag is None else f"--tag {tag}"
         broken = [f"; {file} ends inside a record" for file in _event_files(path) if _is_broken(file)]
@@ -170,5 +169,4 @@ def _last_exported(file: Path) -> tuple[int, float]:
         is_nan = row[value].strip().lower() == "nan"
         loss = math.nan if is_nan else number_of(place, row, value, lambda v: not math.isnan(v), "a number")
         steps[int(number)] = loss
-    last = max(steps)
-    return last, steps[last]
+    return max(steps.items())
