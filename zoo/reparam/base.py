@@ -102,10 +102,7 @@ class Reparam(Config):
             init: the scheme that the virtual tensors start from.
         """
         parameters = list(declared(model))
-        chosen, without_effect = self.choose(parameters)
-        for p in parameters:
-            if p.name in chosen:
-                self.check(p)
+        chosen, without_effect = self.checked_choice(parameters)
         for p in parameters:
             if self.freezes(p.spec):
                 p.module.freeze(p.local)
@@ -126,6 +123,18 @@ class Reparam(Config):
         wanted = [p for p in parameters if self.acts_on(p.spec)]
         without_effect = [p for p in wanted if self.has_no_effect_on(p.spec)]
         return {p.name for p in wanted if not self.has_no_effect_on(p.spec)}, without_effect
+
+    def checked_choice(self, parameters: list[Declared]) -> tuple[set[str], list[Declared]]:
+        """Return what `choose` returns.
+
+        Raises:
+            ConfigError: The method cannot act on one of the tensors to reparameterise.
+        """
+        chosen, without_effect = self.choose(parameters)
+        for p in parameters:
+            if p.name in chosen:
+                self.check(p)
+        return chosen, without_effect
 
     def _warning(self, without_effect: list[Declared]) -> str:
         return (

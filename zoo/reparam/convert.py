@@ -144,10 +144,7 @@ def require_split(model: Model, method: Reparam) -> set[str]:
         method.require_tensors(parameters, of)
     except ConfigError as error:
         raise ZooError(f"split: {error}") from error
-    names, without_effect = method.choose(parameters)
-    for p in parameters:
-        if p.name in names:
-            method.check(p)
+    names, without_effect = method.checked_choice(parameters)
     if not names and without_effect:
         raise ZooError(
             f"split: reparam '{kind}' has no effect on a model of type '{of}': of its "
