@@ -18,6 +18,7 @@ from zoo.train.build import build
 from zoo.train.distributed import World
 from zoo.train.run import train
 from zoo.train.start import Start
+from zoo.train.step import global_norm
 from zoo.utils.errors import ConfigError
 
 
@@ -87,6 +88,15 @@ def test_norms_of_virtual_tensors_are_computed_in_float32(name: str, reparam: st
     length = module.get_parameter("weight_length") if reparam == "weight_norm" else torch.ones(len(found))
     assert found.dtype == torch.bfloat16  # that of the stored matrix, to which the result is rounded
     torch.testing.assert_close(found.float().norm(dim=1), length, atol=0, rtol=2e-3)
+
+
+def test_the_global_norm_of_the_gradient_is_computed_in_float32() -> None:
+    """torch takes the norm of each bfloat16 tensor in bfloat16, which has two digits."""
+    torch.manual_seed(0)
+    gradients = [torch.randn(40 + i, 30).bfloat16() for i in range(8)] + [torch.randn(30)]
+    exact = torch.cat([g.double().flatten() for g in gradients]).norm().item()
+    assert global_norm([None, *gradients]).item() == pytest.approx(exact, rel=1e-6)
+    assert torch.nn.utils.get_total_norm(gradients).item() != pytest.approx(exact, rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["adamw", "amos", "muon"])

@@ -21,7 +21,7 @@ from zoo.train.async_copy import AsyncHostCopy
 from zoo.train.distributed import World
 from zoo.train.precision import autocast
 from zoo.utils.errors import DivergenceError
-from zoo.utils.sharded import whole
+from zoo.utils.sharded import norms, whole
 
 Loss = Callable[..., LossParts]
 """The loss of a `zoo.models.Model`: (*inputs, targets, z_loss=0.0) -> its parts."""
@@ -222,5 +222,12 @@ def undone(model: nn.Module, optimizer: torch.optim.Optimizer, clip: Clip | None
 
 
 def global_norm(tensors: Iterable[Tensor | None]) -> Tensor:
-    """The norm of all tensors together, 0-dim and unsharded, the same on all ranks; None counts as 0."""
-    return whole(torch.nn.utils.get_total_norm([t.detach() for t in tensors if t is not None]))
+    """The norm of all tensors together, 0-dim and unsharded, the same on all ranks; None counts as 0.
+
+    Norms of bfloat16 tensors are taken in float32; torch's own function rounds them to bfloat16.
+    """
+    given = [t.detach() for t in tensors if t is not None]
+    if any(t.dtype.itemsize < torch.float32.itemsize for t in given):
+        total: Tensor = torch.linalg.vector_norm(norms(given))
+        return total
+    return whole(torch.nn.utils.get_total_norm(given))
