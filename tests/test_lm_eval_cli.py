@@ -34,6 +34,7 @@ output_type: multiple_choice
 doc_to_text: "{{{{question}}}}"
 doc_to_choice: "{{{{choices}}}}"
 doc_to_target: "{{{{answer}}}}"
+fewshot_split: test
 """
 
 
@@ -191,6 +192,12 @@ def test_an_unknown_name_is_told_before_anything_is_loaded(
             tasks(tmp_path / "no model", ["far_awya"], task_path=task_path)
 
 
+QUESTIONS: list[tuple[str, list[str], list[int | None]]] = [
+    ("null", ["b", "c"], [0, None]),
+    ("high", ["b", "c"], [1, 2]),
+    ("none", [], [0, 0]),
+    ("long", ["b", "c" * 100], [0, 1]),
+]
 FILES: list[tuple[str, str, str]] = [
     ("{{question}}", "{{qestion}}", "task 'odd': UndefinedError: 'qestion' is undefined"),
     ("quiz.jsonl", "quizz.jsonl", "quizz.jsonl'; paths of data are relative to .*tasks, the folder of"),
@@ -198,8 +205,20 @@ FILES: list[tuple[str, str, str]] = [
     ("quiz.jsonl", "empty.jsonl", "task 'odd': its data is empty"),
     ("test_split: test", "test_split: tset", "task 'odd': no 'tset' in its data, neither a split"),
     ("multiple_choice", "multiple_choices", "task 'odd': .* invalid output_type 'multiple_choices'"),
-    ("test_split", "test_spilt", "task 'odd': .* unexpected keyword argument 'test_spilt'"),
-    ('doc_to_text: "{{question}}"', "", "task 'odd': TypeError; is something missing in its file"),
+    ("test_split", "test_spilt", "task 'odd': no key called 'test_spilt'; did you mean 'test_split'"),
+    ("test_split: test", "", "task 'odd': no key 'test_split' in its file; expected one with"),
+    ("dataset_path: json", "", "task 'odd': no key 'dataset_path' in its file"),
+    ("dataset_kwargs: {data_files: {test: quiz.jsonl}}", "", "task 'odd': no key 'dataset_kwargs' in its"),
+    ('doc_to_text: "{{question}}"', "", "task 'odd': no key 'doc_to_text' in its file"),
+    ('doc_to_target: "{{answer}}"', "", "task 'odd': no key 'doc_to_target' in its file"),
+    ('doc_to_choice: "{{choices}}"', "", "task 'odd': no key 'doc_to_choice' in its file; expected one with"),
+    ("test_split", "metric_list: [{metric: acc, aggregation: meen}]\ntest_split",
+     "task 'odd': metric acc has no aggregation called 'meen'; did you mean 'mean'"),
+    ("quiz.jsonl", "null.jsonl", "task 'odd': the answer of question 2 is 'None', which is none of its cho"),
+    ("quiz.jsonl", "high.jsonl", "task 'odd': the answer of question 2 is 2, .* expected a number from 0"),
+    ("quiz.jsonl", "none.jsonl", "task 'odd': the answer of a question is the number of a choice that it"),
+    ("quiz.jsonl", "long.jsonl", "task 'odd': a continuation has 101 tokens; expected at most 48"),
+    ("fewshot_split: test", "", "--num-fewshot is 1, but task 'odd' has no split of solved examples: they"),
     ("test_split", "metric_list: [{metric: accc, aggregation: mean, higher_is_better: true}]\ntest_split",
      "task 'odd': no metric called 'accc'; did you mean 'acc'"),
     ("multiple_choice", "generate_until", "task 'odd': generation_kwargs: max_gen_toks is 256, but"),
@@ -218,6 +237,9 @@ def test_task_files(run: Path, folder: Path, tmp_path: Path, before: str, after:
     shutil.copytree(folder, local)
     (local / "broken.jsonl").write_text('{"question": "a", "choices"\n', encoding="utf-8")
     (local / "empty.jsonl").touch()
+    for name, choices, answers in QUESTIONS:
+        lines = (json.dumps({"question": "a", "choices": choices, "answer": answer}) for answer in answers)
+        (local / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
     (local / "code.py").write_text("def fails(question, results):\n    return 1 / 0\n", encoding="utf-8")
     text = TASK.format(name="odd")
     assert before in text

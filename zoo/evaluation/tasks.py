@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, nullcontext
 from pathlib import Path
 from traceback import extract_tb, walk_tb
-from typing import Any, TypeAlias
 
+import lm_eval.api.task
 import numpy as np
 from lm_eval.api.registry import METRIC_REGISTRY
 from lm_eval.defaults import DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
@@ -18,10 +18,16 @@ from lm_eval.tasks import TaskManager
 
 from zoo.evaluation.catalogue import Catalogue
 from zoo.evaluation.generation_settings import GenerationSettings
+from zoo.evaluation.task_file import (
+    HarnessTask,
+    is_local,
+    mistake_in,
+    shows_its_answer,
+    unanswered,
+    unknown_aggregation,
+)
 from zoo.utils.errors import DataError, ZooError, did_you_mean
 
-HarnessTask: TypeAlias = Any
-"""A task or group of lm-evaluation-harness. Any: the package has no types, and need not be installed."""
 LoadedTasks = dict[str, dict[str, HarnessTask]]
 """The harness's `tasks` and `groups`, each a dict by name."""
 
@@ -42,8 +48,10 @@ def load_tasks(
         The tasks and groups, in the form that the harness's `evaluate` takes.
 
     Raises:
-        DataError: The data of a task is not on this machine, or a task file has a mistake.
-        ZooError: A name is unknown, or `fewshot` has no effect on a task or is more than its examples.
+        DataError: The data of a task is not on this machine, a task file has a mistake, or the answer of a
+            question of the user's own task is none of its choices.
+        ZooError: A name is unknown, or `fewshot` has no effect on a task, is more than its examples, or the
+            examples may contain the question that is asked.
     """
     manager = _manager(names, folder)
     loaded: LoadedTasks = {"tasks": {}, "groups": {}}
@@ -51,15 +59,18 @@ def load_tasks(
     random.seed(DEFAULT_RANDOM_SEED)
     np.random.seed(DEFAULT_OTHER_SEED)  # noqa: NPY002
     for name in names:
-        with nullcontext() if folder is None else chdir(folder), explained(name, folder):
+        settings = _settings(manager, name, folder)
+        with nullcontext() if folder is None else chdir(folder), explained(name, folder, settings):
             named = manager.load([name])
         for kind in loaded:
             loaded[kind] |= named.get(kind, {})
     for name, task in loaded["tasks"].items():
         _prepare(name, task, fewshot)
-        with explained(name, folder):
+        with explained(name, folder, _settings(manager, name, folder)):
             if task.OUTPUT_TYPE == "generate_until":
                 GenerationSettings.from_task(task.config.generation_kwargs, context)
+            if is_local(task, folder) and (problem := unanswered(task, limit)):
+                raise DataError(problem)
             task.build_all_requests(limit=limit)
         task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
     return loaded
@@ -116,6 +127,15 @@ def _manager(names: Sequence[str], folder: Path | None) -> TaskManager:
     return manager
 
 
+def _settings(manager: TaskManager, name: str, folder: Path | None) -> Mapping[str, object]:
+    """The content of the task file in the folder that defines a single task; empty for any other name."""
+    entry = manager.task_index.get(name)
+    if folder is None or entry is None or entry.yaml_path is None or entry.cfg is None:
+        return {}
+    is_single = "group" not in entry.cfg and entry.yaml_path.is_relative_to(folder.resolve())
+    return entry.cfg if is_single else {}
+
+
 def _unknown(name: str, catalogue: Catalogue, local: TaskManager | None, folder: Path | None) -> ZooError:
     """The error about an unknown name, with a similar name, and the tasks and files that exist."""
     problem = f"eval: no task called '{name}'"
@@ -151,6 +171,8 @@ def _prepare(name: str, task: HarnessTask, fewshot: int | None) -> None:
         if function is None and task.config.process_results is None:
             close = did_you_mean(metric, METRIC_REGISTRY)
             raise DataError(f"task '{name}': no metric called '{metric}'{close}")
+    if problem := unknown_aggregation(task):
+        raise DataError(f"task '{name}': {problem}")
     fixed = task.get_config("num_fewshot")
     if fewshot is not None and fixed == 0 != fewshot:
         raise ZooError(
@@ -158,13 +180,21 @@ def _prepare(name: str, task: HarnessTask, fewshot: int | None) -> None:
         )
     count = (fixed or 0) if fewshot is None else fewshot
     sampler = getattr(task, "sampler", None)
+    place = f"num_fewshot is {count}" if fewshot is None else f"--num-fewshot is {count}"
+    if count and shows_its_answer(task):
+        tested = task.config.test_split
+        split = f"fewshot_split: {tested}, which leaves that question out" if tested else "another split"
+        raise ZooError(
+            f"eval: {place}, but task '{name}' has no split of solved examples: they would be drawn from its "
+            "questions, and the one that is asked could be among them with its answer; expected "
+            f"training_split or fewshot_split in its file, for instance {split}"
+        )
     if count and sampler is not None:
         # A question that is an example itself is not put in front of itself.
         among = task.fewshot_cfg.split == task.config.test_split
         examples = len(sampler.fewshot_docs())
         most = examples - among
         if examples and count > most:
-            place = f"num_fewshot is {count}" if fewshot is None else f"--num-fewshot is {count}"
             raise ZooError(
                 f"eval: {place}, but task '{name}' has {most} examples for a question; expected at most "
                 f"{most}"
@@ -174,33 +204,44 @@ def _prepare(name: str, task: HarnessTask, fewshot: int | None) -> None:
 
 
 @contextmanager
-def explained(name: str, folder: Path | None) -> Iterator[None]:
-    """Turn any error that a task file, its code or its data raises into one sentence."""
+def explained(name: str, folder: Path | None, settings: Mapping[str, object]) -> Iterator[None]:
+    """Turn any error that a task file, its code or its data raises into one sentence.
+
+    Args:
+        name: the name of the task.
+        folder: the folder of the user's task files; None: there is none.
+        settings: the content of the task's file, in which a mistake is looked for that the harness's error
+            may not describe; empty if it is not known.
+    """
     try:
         yield
     except ZooError as error:
         raise type(error)(f"task '{name}': {error}") from error
     except Exception as error:
-        raise DataError(f"task '{name}': {_reason(error, folder)}") from error
+        mistake = mistake_in(settings) if settings else None
+        raise DataError(f"task '{name}': {mistake or _reason(error, folder)}") from error
 
 
 @contextmanager
 def explained_scores(names: Sequence[str], folder: Path | None, model: object) -> Iterator[None]:
-    """Turn an error that metrics or code of a task raise in an evaluation into one sentence, but none of zoo.
+    """Turn an error that metrics or code of a task raise in an evaluation into one sentence.
+
+    An error of zoo, such as a continuation that is too long, gets the names of the tasks in front.
 
     Args:
         names: the names of the tasks.
         folder: the folder of their files; None: there is none.
         model: the model that is evaluated, whose own errors are left as they are.
     """
+    several = f"tasks {', '.join(names)}" if len(names) > 1 else f"task '{names[0]}'"
     try:
         yield
+    except ZooError as error:
+        raise type(error)(f"{several}: {error}") from error
     except Exception as error:
         frames = walk_tb(error.__traceback__)
-        in_model = any(frame.f_globals.get("__name__") == type(model).__module__ for frame, _ in frames)
-        if in_model or isinstance(error, ZooError):
+        if any(frame.f_globals.get("__name__") == type(model).__module__ for frame, _ in frames):
             raise
-        several = f"tasks {', '.join(names)}" if len(names) > 1 else f"task '{names[0]}'"
         raise DataError(f"{several}: {_reason(error, folder)}") from error
 
 
@@ -220,6 +261,9 @@ def _reason(error: BaseException, folder: Path | None) -> str:
         return "a metric has no 'aggregation', and the harness knows none for it; expected one, such as mean"
     if isinstance(error, KeyError):
         return f"no {line} in its data, neither a split nor a column"
+    frames = extract_tb(error.__traceback__)
+    if isinstance(error, IndexError) and frames and frames[-1].filename == lm_eval.api.task.__file__:
+        return "the answer of a question is the number of a choice that it does not have; the first one is 0"
     if isinstance(error, StopIteration):
         return "its data is empty"
     kind = type(error).__name__
