@@ -189,6 +189,9 @@ def test_the_data_are_all_equations(tmp_path: Path) -> None:
     assert not torch.equal(trained[0][0], trained[1][0])
     with pytest.raises(ZooError, match=r"data.prime: value 97: expected a vocab_size of at least 99"):
         load_config({"data": "addition"}).data.prepare(build_model("gpt", **SIZES).recipe.model)  # type: ignore[union-attr]
+    empty: Any = load_config({"data": {"type": "addition", "prime": 7, "share": 0.001}}).data
+    with pytest.raises(DataError, match="no training examples; expected one or more"):
+        empty.prepare(build_model("gpt", **SIZES).recipe.model).train_batch(BatchSpec(0, 0, 8))
     tiny = read_yaml(shipped()["gpt-tiny"].read_text("utf-8"), "gpt-tiny", []).plain()
     assert isinstance(tiny, dict)
     mine = tiny | {"data": {"type": "addition", "prime": 11}, "plugins": [str(plugin)]}

@@ -667,6 +667,31 @@ class Mine(Transfer):
     def factors(self, spec, in_block, sizes):
         return 1.0
 """
+SHORT_CLIP = (
+    CLIP.replace("ClipConfig\n", "ClipConfig\nfrom zoo.optim.clip import Clip\n", 1).replace(
+        "pass", "return Short(1.0)"
+    )
+    + """
+class Short(Clip):
+    def clip(self, gradients):
+        pass
+"""
+)
+SHORT_LOGGER = (
+    LOGGER.replace("LoggerConfig\n", "Logger, LoggerConfig\n", 1).replace("pass", "return Short()")
+    + """
+class Short(Logger):
+    def write(self):
+        pass
+
+    def close(self):
+        pass
+"""
+)
+LOADS_NOTHING = TOKENIZER.replace("RESULT", "1 for _ in text").replace(
+    "(cls, folder):\n        return Mine()",
+    "(cls, folder):\n        pass\n\n    @property\n    def is_trained(self):\n        return True",
+)
 NO_NAMES = BUILD_RAISES.replace('entries["a"]', "torch.optim.SGD([e.parameter for e in entries], lr=self.lr)")
 
 
@@ -702,6 +727,9 @@ BAD: list[tuple[str | None, dict[str, Any], str]] = [
     (HEADER + TOKENIZER.replace(', hash = "mine"', ' = "mine"').replace(', 0, "5d"', ", 0"), {"data.tokenizer": "mine", "schedule": None}, r"Mine \(\S+mine\.py:10\): no attribute hash"),
     (HEADER + TOKENIZER.replace("RESULT", "300"), {"data.tokenizer": "mine", "schedule": None}, r"the tokenizer 'mine' encodes a text as \[300\]; expected a list of ids below its vocab_size, 256"),
     (HEADER + TOKENIZER.replace("RESULT", "'a'"), {"data.tokenizer": "mine", "schedule": None}, r"the tokenizer 'mine' encodes a text as \['a'\]; expected a list of ids"),
+    (HEADER + SHORT_CLIP, {"train.clip": "mine", "schedule": None}, r"Short \(\S+mine\.py:18\): clip\(self, gradients\): expected the arguments \(self, gradients, norm\)"),
+    (HEADER + SHORT_LOGGER, {"train.loggers": ["mine"], "schedule": None}, r"Short \(\S+mine\.py:17\): write\(self\): expected the arguments \(self, record\)"),
+    (HEADER + LOADS_NOTHING, {"data.tokenizer": "mine", "schedule": None}, r"MineConfig \(\S+mine\.py:19\): load returned NoneType; expected a zoo\.data\.tokenizers\.base\.Tokenizer"),
     (HEADER + LOGGER, {"train.loggers": ["mine"], "schedule": None}, r"Mine \(\S+mine\.py:10\): open returned NoneType; expected a zoo\.run\.loggers\.base\.Logger"),
     (HEADER + TRANSFER, {"transfer": {"type": "mine", "base": {"embed": 16}}, "schedule": None}, r"Mine \(\S+mine\.py:10\): factors returned 1\.0; expected a pair of zoo\.init\.transfer\.Factors"),
     (HEADER + NO_NAMES, {"optimizer": {"type": "broken", "lr": 1.0}, "schedule": None}, r"Broken \(\S+mine\.py:8\): build returned an optimizer that does not know the names of its parameters; expected groups of pairs"),

@@ -178,7 +178,7 @@ class Kind:
                 f"{self.name} {cls.__name__}: no {' and no '.join(abstract)}; expected the methods that the "
                 "base class leaves to it"
             )
-        if not at_home and (problem := _wrong_arguments(cls)):
+        if not at_home and (problem := _wrong_arguments(cls, cls.__mro__[1 : cls.__mro__.index(Config)])):
             raise ConfigError(f"{self.name} {cls.__name__}: {problem}")
         self._choices[name] = cls
         self._unions.clear()
@@ -273,18 +273,21 @@ def _roots(cls: type) -> set[type]:
     return {base for base in cls.__mro__ if Config in base.__bases__}
 
 
-def _wrong_arguments(cls: type[Config]) -> str | None:
-    """What is wrong with a method of a base class that takes other arguments in `cls`."""
-    for base in cls.__mro__[1 : cls.__mro__.index(Config)]:
+def _wrong_arguments(cls: type, bases: Sequence[type]) -> str | None:
+    """What is wrong with a method of one of the base classes that takes other arguments in `cls`."""
+    for base in bases:
         for name in sorted(vars(base)):
             declared, own = getattr(base, name), getattr(cls, name)
             if name.startswith("_") or not inspect.isroutine(declared) or not inspect.isroutine(own):
                 continue  # a property, for instance
-            expected = inspect.signature(declared)
+            expected = inspect.signature(declared).parameters
+            kinds = [parameter.kind for parameter in expected.values()]
+            if inspect.Parameter.VAR_POSITIONAL in kinds:
+                continue  # the class decides how many there are
             try:
-                inspect.signature(own).bind(*expected.parameters)
+                inspect.signature(own).bind(*expected)
             except TypeError:
-                arguments = ", ".join(expected.parameters)
+                arguments = ", ".join(expected)
                 return f"{name}{inspect.signature(own)}: expected the arguments ({arguments})"
     return None
 
@@ -348,7 +351,7 @@ def require_size(cls: type, method: str, value: object) -> float:
 
 
 def require_instance(cls: type, method: str, value: Built, expected: type) -> Built:
-    """Check the class of what a method that a plugin may have written returned.
+    """Check what a method that a plugin may have written returned: its class, and its methods' arguments.
 
     Args:
         cls: the class with the method.
@@ -360,9 +363,15 @@ def require_instance(cls: type, method: str, value: Built, expected: type) -> Bu
         The value.
 
     Raises:
-        ConfigError: The value is no such instance; the message names the class and its line.
+        ConfigError: The value is no such instance, or a method of its class has other arguments than that of
+            zoo's class which it replaces; the message names the class and its line.
     """
     if isinstance(value, expected):
+        own = type(value)
+        if expected.__module__.startswith("zoo.") and not own.__module__.startswith("zoo."):
+            left = own.__mro__[1 : own.__mro__.index(expected) + 1]
+            if problem := _wrong_arguments(own, left):
+                raise ConfigError(f"{location(own)}: {problem}")
         return value
     name = expected.__qualname__
     if expected.__module__ != "builtins":

@@ -38,7 +38,12 @@ def epoch_parts(spec: BatchSpec, count: int) -> Iterator[EpochPart]:
     Args:
         spec: the specification of the batch.
         count: number of examples in an epoch.
+
+    Raises:
+        DataError: There are no examples.
     """
+    if count == 0:
+        raise DataError("the data set has no training examples; expected one or more")
     numbers = np.arange(spec.first_example, spec.first_example + spec.rank_batch_size, dtype=np.int64)
     for epoch in range(int(numbers[0]) // count, int(numbers[-1]) // count + 1):
         mask = numbers // count == epoch

@@ -162,7 +162,16 @@ def built_tokenizer(config: TokenizerConfig, texts: Callable[[], Iterator[str]])
         ConfigError: It is no tokenizer, or lacks an attribute; the message names the class.
         DataError: A file cannot be used, or the tokenizer cannot be trained on the texts.
     """
-    tokenizer = require_instance(type(config), "build", config.build(texts), Tokenizer)
+    return _checked(type(config), "build", config.build(texts))
+
+
+def _checked(cls: type[TokenizerConfig], method: str, made: Tokenizer) -> Tokenizer:
+    """Check what a method of a configuration has made.
+
+    Raises:
+        ConfigError: It is no tokenizer, or lacks an attribute; the message names the class.
+    """
+    tokenizer = require_instance(cls, method, made, Tokenizer)
     if missing := [name for name in ("vocab_size", "eos_id", "hash") if not hasattr(tokenizer, name)]:
         raise ConfigError(f"{location(type(tokenizer))}: no attribute {' and no '.join(missing)}")
     return tokenizer
@@ -208,13 +217,15 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
 
     Raises:
         DataError: The folder has no tokenizer, or its files do not belong together.
+        ConfigError: A plugin has loaded something else.
     """
     path = Path(folder) / DESCRIPTION
     description = read_object(path)
     kind, expected = description.get("type"), description.get("hash")
     if not isinstance(kind, str) or kind == "saved" or not isinstance(expected, str):
         raise DataError(f"{path}: not the description of a tokenizer: type {kind!r}, hash {expected!r}")
-    tokenizer: Tokenizer = TOKENIZERS[kind].load(Path(folder))
+    config: type[TokenizerConfig] = TOKENIZERS[kind]
+    tokenizer = _checked(config, "load", config.load(Path(folder)))
     if expected not in (tokenizer.hash, tokenizer.former_hash):
         raise DataError(f"{path}: the hash is {expected}, but the tokenizer beside it has {tokenizer.hash}")
     return tokenizer
