@@ -19,10 +19,13 @@ from local_tasks import DATA, no_network, write_tasks
 from tiny_runs import ROOT, SIZES, tiny
 
 from zoo import build_model, save_model
+from zoo.data.instructions.files import Message
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.evaluation.task_report import tasks
+from zoo.evaluation.text_generator import TextGenerator
+from zoo.sampling import Sampling
 from zoo.train.run import train
-from zoo.utils.errors import ZooError
+from zoo.utils.errors import DataError, ZooError
 
 PAGE = (ROOT / "docs" / "evaluation.md").read_text("utf-8")
 PASSAGES = [{"text": "Two lazy dogs and a quick brown fox"}, {"text": "The fox jumps over the lazy dog"}]
@@ -162,6 +165,10 @@ ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"batch_size": 0}, "batch_size is 0"),
     ({"contexts": [8, 16]}, r"contexts are \[8, 16\]; expected one with tasks"),
     ({"contexts": [0]}, "context is 0"),
+    (
+        {"chat_template": True},
+        "the model was not trained on conversations, and its tokenizer 'byte' has no chat",
+    ),
     ({"out": Path("scores.txt")}, r"ends in \.json"),
     ({"device": "cuda:99"}, "cuda:99"),
     ({"path": Path("nowhere")}, "nowhere"),
@@ -291,6 +298,12 @@ def test_more_examples_than_there_are(run: Path, folder: Path, tmp_path: Path) -
     with pytest.raises(ZooError, match=message):
         tasks(run, ["quiz"], task_path=folder, num_fewshot=4, device="cpu", out=tmp_path / "out.json")
     assert not (tmp_path / "out.json").exists()
+
+
+def test_a_run_on_texts_answers_no_conversation(run: Path) -> None:
+    """It is told that, and no key of a configuration that it does not have."""
+    with pytest.raises(DataError, match=r"runs/tiny: the model was not trained on conversations"):
+        TextGenerator(run, "cpu").answer([Message("user", "a")], 1, Sampling())
 
 
 COMMANDS = [

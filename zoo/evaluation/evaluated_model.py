@@ -10,7 +10,6 @@ import torch
 from zoo.checkpoint.model import load_model
 from zoo.data.corpora.text import TextCorpus
 from zoo.data.instructions.dataset import InstructionData
-from zoo.data.instructions.jinja import JinjaTemplate
 from zoo.data.instructions.template import Template
 from zoo.data.text.dataset import TextData
 from zoo.data.tokenizers.base import Tokenizer
@@ -40,7 +39,7 @@ class EvaluatedModel:
         context: number of tokens in a sequence of its training, or its number of positions; None: unknown.
         lines: whether each line of its training text was a document.
         separates_documents: whether tokens saw only those of their own document (`documents: masked`).
-        template: the template of its training on conversations, or otherwise the tokenizer's own.
+        template: the template of its training on conversations; None: it was trained on none.
     """
 
     model: LanguageModel
@@ -52,7 +51,7 @@ class EvaluatedModel:
     context: int | None
     lines: bool
     separates_documents: bool
-    template: Template
+    template: Template | None
 
 
 def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.device) -> EvaluatedModel:
@@ -79,7 +78,7 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
     check_together(path, model_tokenizer, config.vocab_size)
     start_id, prefix_ids = model_tokenizer.start_id, model_tokenizer.prefix_ids
     context, lines, separates_documents = config.max_seq_len, False, False
-    template: Template = JinjaTemplate()
+    template: Template | None = None
     task_start_id: int | None = None
     data = data_of(path)
     end_ids = published_ends(path, model, data) | {model_tokenizer.eos_id}

@@ -19,7 +19,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from zoo.config.registry import type_of
 from zoo.data.instructions.files import Message
-from zoo.data.instructions.jinja import JinjaTemplate
+from zoo.data.instructions.jinja import JinjaTemplate, own_template
 from zoo.data.prompting import decode_in_vocabulary, stop_ids
 from zoo.data.tokenizers.base import check_ids
 from zoo.evaluation.continuation import batches, continuations
@@ -112,9 +112,10 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         """The chat template.
 
         Raises:
-            DataError: The model was trained in a template that makes tokens, not a text for the harness.
+            DataError: The model was trained in a template that makes tokens, not a text for the harness, or
+                there is no template.
         """
-        template = self.evaluated.template
+        template = self.evaluated.template or own_template(self.evaluated.tokenizer)
         if not isinstance(template, JinjaTemplate):
             raise DataError(
                 f"the model was trained with data.template '{type_of(template)}', in which the harness "

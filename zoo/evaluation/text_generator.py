@@ -12,7 +12,7 @@ from zoo.config.registry import type_of
 from zoo.data.dataset import DataConfig
 from zoo.data.instructions.dataset import TemplatePrompting
 from zoo.data.instructions.files import Message
-from zoo.data.instructions.jinja import JinjaTemplate
+from zoo.data.instructions.jinja import own_template
 from zoo.data.prompting import DECODER_START_ID, HubPrompting, Prompting, stop_ids
 from zoo.data.tokenizers.base import check_ids
 from zoo.models import LanguageModel, Model
@@ -138,11 +138,10 @@ class TextGenerator:
             ZooError: There is no template, the template refuses the conversation, or a setting is wrong, see
                 `complete`.
         """
-        prompting = self._template
         if not messages or not messages[-1].content:
             raise DataError("prompt: empty; expected some text to answer")
         ids = self._encoded(messages)
-        return self._write(ids, prompting, max_new_tokens, sampling, stop, count, show)
+        return self._write(ids, self._template, max_new_tokens, sampling, stop, count, show)
 
     def has_room(self, messages: Sequence[Message], max_new_tokens: int) -> bool:
         """Whether the context of the model has room for a conversation and its answer.
@@ -165,10 +164,14 @@ class TextGenerator:
 
     @property
     def _template(self) -> TemplatePrompting:
-        """The template of the training, or else the tokenizer's own."""
+        """The template of the training, or else the tokenizer's own.
+
+        Raises:
+            DataError: The tokenizer has none.
+        """
         if isinstance(self._prompting, TemplatePrompting):
             return self._prompting
-        return TemplatePrompting(JinjaTemplate())
+        return TemplatePrompting(own_template(self._tokenizer))
 
     def _write(
         self,

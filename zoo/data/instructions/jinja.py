@@ -200,6 +200,20 @@ def _special_behind(text: str, reader: HuggingFaceTokenizer) -> int:
     return next(behind, reader.eos_id)
 
 
+def own_template(tokenizer: Tokenizer) -> JinjaTemplate:
+    """The template that comes with a tokenizer, for a model that was not trained on conversations.
+
+    Raises:
+        DataError: The tokenizer is of a kind that has none.
+    """
+    if not isinstance(tokenizer, HuggingFaceTokenizer):
+        raise DataError(
+            f"the model was not trained on conversations, and its tokenizer '{tokenizer.type}' has no chat "
+            "template; expected a run of data `instructions`, or a tokenizer of a Hugging Face folder"
+        )
+    return JinjaTemplate()
+
+
 def _reader(tokenizer: Tokenizer) -> HuggingFaceTokenizer:
     if not isinstance(tokenizer, HuggingFaceTokenizer):
         raise DataError(
