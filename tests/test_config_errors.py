@@ -271,6 +271,10 @@ CHECKED = [
     ),
     ("train:\n  steps: 3\n  batch_size: 2\n  storage: bf16", r"f.yaml:5: train: storage: bf16 needs"),
     ("init: {type: he}\nseed: 3\ntransfer: {type: mup, base: {embed: 4}}", r"f.yaml:4: transfer.base"),
+    (
+        "transfer:\n  type: mup\n  base:\n    embed: 4\n    mlp: 0",
+        r"f.yaml:6: transfer\.base\.mlp: value 0: expected a number greater than 0",
+    ),
 ]
 
 

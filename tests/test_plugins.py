@@ -667,6 +667,9 @@ class Mine(Transfer):
     def factors(self, spec, in_block, sizes):
         return 1.0
 """
+BELOW_0 = TRANSFER.replace("return 1.0", "return Factors(lr=-0.5), 1.0").replace(
+    "Transfer\n", "Transfer\nfrom zoo.init.transfer import Factors\n", 1
+)
 SHORT_CLIP = (
     CLIP.replace("ClipConfig\n", "ClipConfig\nfrom zoo.optim.clip import Clip\n", 1).replace(
         "pass", "return Short(1.0)"
@@ -732,6 +735,7 @@ BAD: list[tuple[str | None, dict[str, Any], str]] = [
     (HEADER + LOADS_NOTHING, {"data.tokenizer": "mine", "schedule": None}, r"MineConfig \(\S+mine\.py:19\): load returned NoneType; expected a zoo\.data\.tokenizers\.base\.Tokenizer"),
     (HEADER + LOGGER, {"train.loggers": ["mine"], "schedule": None}, r"Mine \(\S+mine\.py:10\): open returned NoneType; expected a zoo\.run\.loggers\.base\.Logger"),
     (HEADER + TRANSFER, {"transfer": {"type": "mine", "base": {"embed": 16}}, "schedule": None}, r"Mine \(\S+mine\.py:10\): factors returned 1\.0; expected a pair of zoo\.init\.transfer\.Factors"),
+    (HEADER + BELOW_0, {"transfer": {"type": "mine", "base": {"embed": 16}}, "schedule": None}, r"Mine \(\S+mine\.py:11\): factors returned lr -0\.5 for vocab x embed; expected a finite number above 0"),
     (HEADER + NO_NAMES, {"optimizer": {"type": "broken", "lr": 1.0}, "schedule": None}, r"Broken \(\S+mine\.py:8\): build returned an optimizer that does not know the names of its parameters; expected groups of pairs"),
     (SCHEDULE.replace("return ", ""), {}, r"error: Halved \(\S+mine\.py:8\): after_warmup returned None; expected a finite number of at least 0"),
     (SCHEDULE.replace("self.share", "-1"), {}, r"after_warmup returned -1; expected a finite number of at least 0"),

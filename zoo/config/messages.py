@@ -60,7 +60,7 @@ def describe_all(errors: Iterable[ErrorDetails], root: type[Config], given: Loca
 
 
 def _describe(error: ErrorDetails, root: type[Config], given: Located) -> str:
-    path, classes = resolve(root, error["loc"])
+    path, classes = resolve(root, error["loc"], given)
     explanation = _explanation(error, path, classes, root)
     if error["type"] == "union_tag_invalid":
         path = (*path, "type")
@@ -87,16 +87,18 @@ def named_key(message: str, owner: type[Config]) -> Path:
 
 def is_written(error: ErrorDetails, root: type[Config], given: Located) -> bool:
     """Whether an error is about a value in `given` or one that is missing there, and not about a default."""
-    path, _ = resolve(root, error["loc"])
+    path, _ = resolve(root, error["loc"], given)
     return error["type"] == "missing" or given.find(path)[1]
 
 
-def resolve(root: type[Config], loc: Path) -> tuple[Path, list[type[Config]]]:
+def resolve(root: type[Config], loc: Path, given: Located | None = None) -> tuple[Path, list[type[Config]]]:
     """Turn pydantic's location into a path in the file.
 
     Args:
         root: the class that was validated.
-        loc: keys and indices; the tags of discriminated unions stand between them.
+        loc: keys and indices; the tags of unions stand between them.
+        given: the values that were validated, by which keys of a mapping that is no component are told
+            from the tags of a union; None: such keys are left out.
 
     Returns:
         The path without the tags, and the classes that the value at the path can be an instance of: one
@@ -121,6 +123,8 @@ def resolve(root: type[Config], loc: Path) -> tuple[Path, list[type[Config]]]:
             elif classes[0].extra_keys is not None:
                 classes = [classes[0].extra_keys]
             tag_follows = is_choice(classes)
+        elif not classes and given is not None and given.find((*path, key))[1]:
+            path += (key,)
     return path, classes
 
 

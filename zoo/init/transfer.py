@@ -17,6 +17,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -151,7 +152,11 @@ class Transfer(Config):
         raise NotImplementedError
 
     def at(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> Factors:
-        """All factors of a parameter; the arguments are those of `factors`."""
+        """All factors of a parameter; the arguments are those of `factors`.
+
+        Raises:
+            ConfigError: `factors` returns something else, or a factor that is no finite number above 0.
+        """
         found = self.factors(spec, in_block, sizes)
         if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Factors)):
             raise ConfigError(
@@ -159,6 +164,12 @@ class Transfer(Config):
                 "zoo.init.transfer.Factors and the fixed factor behind the parameter, a number"
             )
         factors, behind = found
+        for name, value in [*vars(factors).items(), ("the factor behind it", behind)]:
+            if not (isinstance(value, Real) and 0 < float(value) < math.inf):
+                raise ConfigError(
+                    f"{location(type(self))}: factors returned {name} {value!r} for {' x '.join(spec.axes)}; "
+                    "expected a finite number above 0"
+                )
         m, lr = sizes.inputs(spec), factors.lr * sizes.steps**self.exponent
         # Look-up tables and the read-out keep the rule's decay: sqrt(m) belongs to rates of 1/m (2510.15262).
         hidden = self.wd_transfer == "sqrt" and sizes.use(spec, in_block) == "hidden"
