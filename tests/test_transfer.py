@@ -533,7 +533,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         r"transfer\.horizon: value 1e\+308",
     ),
     ({"transfer": {"type": "mup", "base": WIDTHS | {"embed": 0}}}, r"transfer\.base\.embed: value 0"),
-    ({"transfer": {"type": "mup", "base": WIDTHS | {"embed": 10**400}}}, r"transfer\.base\.embed: value 10{20}"),
+    (
+        {"transfer": {"type": "mup", "base": WIDTHS | {"embed": 10**400}}},
+        r"transfer\.base\.embed: value 10{20}",
+    ),
     ({"transfer": {"type": "none", "base": WIDTHS}}, "`base` has no effect"),
     ({"transfer": {"type": "nugpt", "base": BASE["nugpt"]}}, "with matrices on the sphere"),
     ({"transfer": {"type": "completep", "base": WIDTHS}}, r"transfer\.base: no layers"),

@@ -281,13 +281,18 @@ def _wrong_arguments(cls: type, bases: Sequence[type]) -> str | None:
             if name.startswith("_") or not inspect.isroutine(declared) or not inspect.isroutine(own):
                 continue  # a property, for instance
             expected = inspect.signature(declared).parameters
-            kinds = [parameter.kind for parameter in expected.values()]
-            if inspect.Parameter.VAR_POSITIONAL in kinds:
+            if any(one.kind is one.VAR_POSITIONAL for one in expected.values()):
                 continue  # the class decides how many there are
+            required = [
+                one
+                for one in expected.values()
+                if one.default is one.empty and one.kind is not one.VAR_KEYWORD
+            ]
+            named = {one.name: one for one in required if one.kind is one.KEYWORD_ONLY}
             try:
-                inspect.signature(own).bind(*expected)
+                inspect.signature(own).bind(*(one for one in required if one.name not in named), **named)
             except TypeError:
-                arguments = ", ".join(expected)
+                arguments = ", ".join(one.name for one in required)
                 return f"{name}{inspect.signature(own)}: expected the arguments ({arguments})"
     return None
 
