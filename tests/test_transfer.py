@@ -509,6 +509,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         },
         "a matrix transformed x embed grows, but transformed has no base size",
     ),
+    (
+        {
+            "model": {"type": "lstm", "vocab_size": 31, "d_model": 32, "d_memory": 128},
+            "transfer": {"type": "mup", "base": {"embed": 16, "memory": 64}},
+        },
+        "a matrix gates x inputs grows, but gates and inputs have no base sizes; expected the size of every",
+    ),
     ({"transfer": {"type": "mup", "base": WIDTHS | {"hiden": 3}}}, r"base\.hiden: the model has no axis"),
     (
         {"transfer": {"type": "mup", "base": WIDTHS | {"heads": 2}}},  # the number of heads

@@ -92,20 +92,22 @@ class Sizes:
         at most one growing axis count as vectors.
 
         Raises:
-            ConfigError: Only one of the axes of a hidden matrix has a base size.
+            ConfigError: An axis of a hidden matrix has no base size. Those of a matrix outside of the layers
+                may all have none, because it need not grow.
         """
         if spec.role is Role.EMBEDDING:
             return "table"
         inside = [axis for axis in spec.fan_in if axis in self.axes]
         outside = [axis for axis in spec.axes if axis not in spec.fan_in and axis in self.axes]
-        if spec.role not in (Role.LINEAR, Role.CONV) or not (inside or outside):
+        if spec.role not in (Role.LINEAR, Role.CONV) or not (inside or outside or in_block):
             return "vector"
         is_head = not OUTPUT_AXES.isdisjoint(spec.axes)
         if not (inside and outside) and (in_block or (inside and not is_head)):
             missing = [axis for axis in spec.axes if axis not in self.axes]
+            has, size = ("has", "size") if len(missing) == 1 else ("have", "sizes")
             raise ConfigError(
                 f"transfer.base: a matrix {' x '.join(spec.axes)} grows, but {' and '.join(missing)} "
-                "has no base size; expected the size of every axis of the base model"
+                f"{has} no base {size}; expected the size of every axis of the base model"
             )
         return "hidden" if inside and outside else "read-out" if inside else "vector"
 
