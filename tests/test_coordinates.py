@@ -16,8 +16,11 @@ from pages import DOCS, sections
 from benchmarks.alignment import exponents, gains, weighted
 from benchmarks.coordinates import configuration
 from zoo import build_model, save_model
+from zoo.diagnose import coordinates
 from zoo.diagnose.coordinate_axes import DEPTH, WIDTH, Axis, block_names, names_at
 from zoo.diagnose.coordinates import MAX_CHANGE, TOLERANCE, ModuleCheck, _exponent, check_coordinates
+from zoo.optim.mars import MARSConfig
+from zoo.optim.muon import MuonConfig
 from zoo.report.coordinates import verdict_of
 from zoo.run.config import load_config
 from zoo.run.first_weights import initial_model
@@ -335,6 +338,23 @@ def test_rates_of_parts_are_those_of_training() -> None:
     assert changes(amos, overrides) == pytest.approx([2 * first, 2 * second], rel=1e-2)
     with pytest.raises(ConfigError, match=r"freeze\[0\] .* matches nothing"):
         changes(adam, "freeze=[{depth: [4, 4]}]")
+
+
+def test_all_rates_of_an_optimizer_change_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Muon has a rate of its own for the read-out, MARS for vectors: both are multiplied with the first."""
+    build, built = coordinates.build_optimizer, []
+
+    def record(model: Any, *arguments: Any, **options: Any) -> torch.optim.Optimizer:
+        built.append(build(model, *arguments, **options))
+        return built[-1]
+
+    monkeypatch.setattr(coordinates, "build_optimizer", record)
+    check_coordinates(load_config(SETTINGS | {"optimizer": MUON}), [8, 16], seeds=1, steps=1)
+    for optimizer in built:
+        assert {group["lr"] for group in optimizer.param_groups} == {4 * 0.005, 4 * 3e-3}
+    mars = MARSConfig(lr=1e-3, lr_1d=5e-3)
+    assert mars.at_rate(3e-3).lr_1d == pytest.approx(15e-3)
+    assert MuonConfig(lr=1e-3).at_rate(3e-3).others.lr == 3e-3
 
 
 def test_weight_normalization_starts_as_in_training() -> None:

@@ -123,7 +123,11 @@ def coord_check(
     ] = 3,
     seeds: Annotated[int, typer.Option(help="The number of initialisations at each size.")] = 3,
     lr: Annotated[
-        float | None, typer.Option(help="The learning rate; default: four times that of the configuration.")
+        float | None,
+        typer.Option(
+            help="The learning rate; default: four times that of the configuration. Other rates of the "
+            "optimizer change in proportion."
+        ),
     ] = None,
     out: Annotated[
         Path | None,

@@ -198,7 +198,8 @@ def check_coordinates(
         steps: number of measurements; the first is before any update.
         seeds: number of initialisations at each size.
         lr: the learning rate; None: four times the configuration's, because a check should show what would go
-            wrong later (the authors of muP advise a larger rate than for training).
+            wrong later (the authors of muP advise a larger rate than for training). Other rates of the
+            optimizer, such as that of Muon's `rest`, change in proportion.
         progress: a function that is called with a description of each training.
 
     Raises:
@@ -224,7 +225,7 @@ def check_coordinates(
             raise ConfigError(f"coord-check: {number} {name}; expected 1 to {MOST}")
     if not 0 < rate < math.inf:
         raise ConfigError(f"coord-check: lr {rate:g}; expected a positive number")
-    optimizer = config.optimizer.model_copy(update={"lr": rate})
+    optimizer = config.optimizer.at_rate(rate)
     models = [axis.resized(config.model, size) for size in ordered]
     require_room(config.model_copy(update={"model": models[-1]}), torch.device("cpu"))
     sizes_by_call: dict[_Call, list[list[list[float]]]] = defaultdict(

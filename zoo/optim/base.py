@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field
 from torch import Tensor
@@ -38,6 +38,10 @@ class OptimizerConfig(Config):
 
     has_own_schedule: ClassVar[bool] = False
     """Whether the optimizer replaces a learning rate schedule, so that a schedule beside it is an error."""
+
+    def at_rate(self, lr: float) -> Self:
+        """The same settings at another learning rate, with all other rates in proportion."""
+        return self.model_copy(update={"lr": lr})
 
     def require_trainable(self) -> None:
         """Refuse settings with which no run should be trained; run folders that have them can be read.

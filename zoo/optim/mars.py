@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field
 from torch import Tensor
@@ -204,6 +204,10 @@ class MARSConfig(OptimizerConfig):
         ge=0,
         description="weight decay of all other parameters but gates and scalings; the authors' default",
     )
+
+    def at_rate(self, lr: float) -> Self:
+        """The same settings at another learning rate; that of all other parameters is in proportion."""
+        return self.model_copy(update={"lr": lr, "lr_1d": self.lr_1d * lr / self.lr})
 
     def decays_on(self, entry: Entry) -> bool:
         """Whether one of the two weight decays acts on a parameter, which may be a vector as well."""

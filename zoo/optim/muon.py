@@ -295,6 +295,11 @@ class OrthogonalConfig(OptimizerConfig):
         """The optimizer of everything but hidden matrices."""
         return self.rest or AdamWConfig(lr=self.lr, weight_decay=self.weight_decay)
 
+    def at_rate(self, lr: float) -> Self:
+        """The same settings at another learning rate; that of the other optimizer is in proportion."""
+        rest = self.rest and self.rest.at_rate(self.rest.lr * lr / self.lr)
+        return self.model_copy(update={"lr": lr, "rest": rest})
+
     @property
     def waits_for(self) -> str | None:
         """The quantity that the other optimizer waits for."""
