@@ -20,6 +20,7 @@ from zoo.checkpoint.model import find_checkpoint
 from zoo.hub.export import export
 from zoo.hub.folder import load_folder
 from zoo.models import LanguageModel
+from zoo.nn.linear import Linear
 from zoo.run.config import RunConfig, dump_config, json_schema, load_config
 from zoo.run.first_weights import initial_model
 from zoo.train.run import train
@@ -178,20 +179,42 @@ def test_the_trunk_of_a_classifier(folder: Path, tmp_path: Path, source: str) ->
     assert {n for n in model.state_dict() if n not in initial.loaded} == set(report.new)
 
 
-def test_what_is_missing_is_drawn_if_it_is_allowed(folder: Path, tmp_path: Path) -> None:
-    model = load_model(folder / "runs/gpt")
-    file = save_model(model, tmp_path / "model.safetensors")
-    tensors = load_file(file)
+def without_head(folder: Path, file: Path) -> dict[str, Any]:
+    """What a run needs that starts from `gpt`, written to a file without its read-out."""
+    save_model(load_model(folder / "runs/gpt"), file)
     kept = {k: t for k, t in header(file).items() if k != "checksums"}
-    save_file({k: t for k, t in tensors.items() if "read_out" not in k}, file, kept)
-    config = {"model": {"from": str(file)}, "checkpoint": {"allow": ["read_out.*"]}}
-    initial = initial_model(load_config(config))
+    save_file({k: t for k, t in load_file(file).items() if "read_out" not in k}, file, kept)
+    return {"model": {"from": str(file)}, "checkpoint": {"allow": ["read_out.*"]}}
+
+
+def test_what_is_missing_is_drawn_if_it_is_allowed(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    initial = initial_model(load_config(without_head(folder, file)))
+    tensors = load_file(file)
     assert initial.report is not None
     assert initial.report.missing == ("read_out.matrix.weight",)
     drawn = initial.model.get_parameter("read_out.matrix.weight")
     assert 0.01 < drawn.std() < 0.03
     assert "read_out.matrix.weight" not in initial.loaded
     assert torch.equal(initial.model.get_parameter("norm.scale"), tensors["norm.scale"])
+
+
+def test_a_new_head_under_weight_norm_starts_from_the_first_batch(folder: Path, tmp_path: Path) -> None:
+    """What is loaded keeps its rows; what is drawn starts as in a run without a checkpoint."""
+    source = without_head(folder, tmp_path / "model.safetensors")
+    data = {**tiny_fields(folder)["data"], "tokenizer": "byte"}
+    still = {"type": "adam", "lr": 1e-30}
+    config = tuned(folder, "new-head", reparam="weight_norm", optimizer=still, data=data, **source)
+    model = load_model(train(config).folder).eval()
+    before = load_model(folder / "runs/gpt")
+    q = model.get_submodule("blocks.0.attention.q")
+    assert isinstance(q, Linear)
+    loaded = before.get_parameter("blocks.0.attention.q.weight")
+    torch.testing.assert_close(q.virtual("weight"), loaded, rtol=1e-5, atol=1e-7)
+    tokens = torch.tensor([list(b"Line 7: 7 times 0 is 0, and the quick brown fox jumps")])
+    with torch.no_grad():
+        spread = model(tokens).std(1).mean()
+    assert 0.5 < spread < 1.5  # from its rows it would be below .1
 
 
 def header(file: Path) -> dict[str, str]:

@@ -7,11 +7,12 @@ of the unit have mean 0 and standard deviation 1. Our choices, where the papers 
 the population's; padding does not count; with gradient accumulation the batch is the first part of the first
 step's; layers start one after the other, each on the outputs of those already started; dropout is off; there
 is no factor for the ends of residual branches; embeddings, tied ones too, keep the norms of their rows.
+What comes from a checkpoint keeps its gains, and a new head in front of it starts from the forward values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ def start_from_forward(
     model: Model,
     *inputs: Tensor,
     mask: Tensor | None = None,
+    loaded: Collection[str] = (),
     total: Callable[[Tensor], Tensor] = lambda values: values,
     reshard: Callable[[nn.Module], None] = lambda model: None,
 ) -> None:
@@ -43,6 +45,7 @@ def start_from_forward(
         *inputs: a training batch without its targets.
         mask: (batch, time) bool, False for padding, which does not count: what `Model.padding_mask` returns
             of the batch with its targets. None: there is no padding.
+        loaded: names of the parameters that come from a checkpoint; the gains of their rows stay.
         total: the sum of a float64 tensor over all ranks, which see different batches.
         reshard: shards a module again whose parameters the forward pass has gathered.
 
@@ -50,7 +53,7 @@ def start_from_forward(
         ConfigError: A matrix belongs to a layer that is no linear map, is not used in the forward pass, or
             has a unit whose output is the same at all positions of the batch.
     """
-    parameters = [p for p in declared(model) if _starts_from_forward(p)]
+    parameters = [p for p in declared(model) if _starts_from_forward(p) and p.name not in loaded]
     if others := [p.name for p in parameters if not isinstance(p.module, Matrix)]:
         raise ConfigError(
             f"reparam.start 'forward': {', '.join(others)}: not linear maps; expected reparam.start 'rows'"

@@ -152,13 +152,18 @@ def _begin(job: Job, world: World, prepare: Prepare, clip: Clip) -> tuple[Initia
     dataset = require_instance(type(job.data), "prepare", job.data.prepare(job.model), Dataset)
     if c.checkpoint is not None:
         check_tokenizer(c.checkpoint, dataset.tokenizer)
-    else:
-        # The first part of the first batch: the same examples with any number of ranks.
-        size = job.train.batch_size // job.train.accumulation
-        first = BatchSpec(c.seed, 0, size, world.rank, world.size)
-        batch = [tensor.to(world.device) for tensor in dataset.train_batch(first)]
-        mask = model.padding_mask(*batch)
-        start_from_forward(model, *batch[:-1], mask=mask, total=world.sum, reshard=world.reshard)
+    # The first part of the first batch: the same examples with any number of ranks.
+    size = job.train.batch_size // job.train.accumulation
+    first = BatchSpec(c.seed, 0, size, world.rank, world.size)
+    batch = [tensor.to(world.device) for tensor in dataset.train_batch(first)]
+    start_from_forward(
+        model,
+        *batch[:-1],
+        mask=model.padding_mask(*batch),
+        loaded=initial.loaded,
+        total=world.sum,
+        reshard=world.reshard,
+    )
     if c.eta == "measured":
         initial = replace(initial, measured_etas=measure(model, initial.loaded))
     return initial, dataset
