@@ -91,6 +91,17 @@ def test_explain_shows_the_declarations_that_a_model_has_now() -> None:
     assert all(not p.is_meta for p in model.parameters())
 
 
+def test_parts_of_a_model_are_not_explained() -> None:
+    """A model without its head, and the trunk of a classifier, ended in an AttributeError."""
+    model = build_model("gpt-tiny")
+    model.remove_head()
+    with pytest.raises(ConfigError, match=r"explain: the model lacks read_out, .*expected the whole model"):
+        explain(model)
+    classifier = build_model("classifier", classes=2, trunk=model.recipe.model.model_dump())
+    with pytest.raises(ConfigError, match="explain: GPT is a part of a model, or was not made by build_mod"):
+        explain(classifier.get_submodule("trunk"))  # type: ignore[arg-type]  # what it refuses
+
+
 def test_the_default_device_is_torchs() -> None:
     with torch.device("meta"):
         model = build_model("gpt-tiny")

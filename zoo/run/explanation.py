@@ -30,8 +30,9 @@ from zoo.run.reach import unreached
 from zoo.run.redundancy import notes
 from zoo.run.transfer import check_optimizer, rates_of
 from zoo.spec import Declared, Module, ParamSpec, declared
+from zoo.utils.errors import ConfigError
 from zoo.utils.fitting import FittingTable
-from zoo.utils.printable import readable_bytes, with_wildcards
+from zoo.utils.printable import first_few, readable_bytes, with_wildcards
 from zoo.utils.run_folder import RunFolder
 from zoo.utils.untyped import JsonObject
 
@@ -201,9 +202,15 @@ def explain(config: RunConfig | Model | str | Path | JsonObject, run: RunFolder 
         One row per parameter, and totals.
 
     Raises:
-        ConfigError: The config has no model, or a setting that has no effect.
+        ConfigError: The config has no model, or a setting that has no effect; or a zoo model is a part of
+            another one, or lacks modules that its own configuration has.
     """
     if isinstance(config, Model):
+        if not hasattr(config, "recipe"):
+            raise ConfigError(
+                f"explain: {type(config).__name__} is a part of a model, or was not made by build_model or "
+                "load_model, so that its configuration is not known; expected the model that was made"
+            )
         parts = {part: getattr(config.recipe, part) for part in ("model", "init", "reparam")}
         names = {p.name for p in declared(config) if not p.parameter.is_meta}
         measured = spreads(config, names) or None
@@ -223,8 +230,17 @@ def _declared_like(model: Model) -> Model:
 
     They are not those of its recipe after `split`, whose gates start at the scales of the weights, under a
     constraint, or where parameters were frozen.
+
+    Raises:
+        ConfigError: Modules of the recipe's model were removed, so that it has no loss whose FLOPs count.
     """
     copy = declare(model.recipe)
+    present = {path for path, _ in model.named_modules()}
+    if removed := [path for path, _ in copy.named_modules() if path not in present]:
+        raise ConfigError(
+            f"explain: the model lacks {first_few(removed)}, which its configuration has; expected the whole "
+            "model, or its configuration"
+        )
     for path, module in copy.named_modules():
         like = model.get_submodule(path)
         if isinstance(module, Module) and isinstance(like, Module):
