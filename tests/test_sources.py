@@ -16,7 +16,8 @@ from tiny_sweeps import base, sweep_file
 
 from zoo.ablate.caveats import caveats
 from zoo.ablate.results import read_results
-from zoo.ablate.scale.sources import LoggerExport, read_table
+from zoo.ablate.run_metrics import read_run_metrics
+from zoo.ablate.scale.sources import LoggerExport, _data_of, read_table
 from zoo.ablate.sweep import load_sweep
 from zoo.ablate.verdict import judge
 from zoo.commands.cli import main
@@ -64,6 +65,15 @@ def with_pieces(folder: Path, tokenizer: dict[str, Any], bits: float) -> Path:
     text = "".join(json.dumps({**line, "bits_per_byte": bits}) + "\n" for line in lines)
     (run / "metrics.jsonl").write_text(text)
     return run
+
+
+def test_run_folders_of_two_objectives_have_other_data(tmp_path: Path) -> None:
+    """A verdict of a ladder warns of sides whose `data` differ."""
+    masked = ["model.type=bert", "data.objective=mlm"]
+    runs = [write_run(tmp_path / str(i), curve(3.0), overrides=masked[: 2 * i]) for i in range(2)]
+    causal, other = (_data_of(replace(read_run_metrics(run), data="a")) for run in runs)
+    assert causal == 'a {"type": "causal"}'
+    assert other.startswith("a {") and '"type": "mlm"' in other
 
 
 def test_run_folders_of_two_tokenizers(tmp_path: Path) -> None:

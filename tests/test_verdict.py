@@ -328,6 +328,7 @@ def test_tuning_seeds_stay_in_the_tuning(tmp_path: Path) -> None:
         ({"overrides": ["train.precision=bf16"]}, "the runs differ in precision"),
         ({"overrides": ["train.eval_batches=3"]}, "the runs differ in validation batches"),
         ({"overrides": ["data.context=32"]}, "the runs differ in length of the examples"),
+        ({"overrides": ["model.type=bert", "data.objective=mlm"]}, "the runs differ in objective"),
         ({"environment": {"device": "cuda"}}, "the runs differ in machine"),
         ({"environment": {"git_commit": "abc"}}, "the runs differ in commit of zoo"),
         ({"environment": {"packages": {"torch": "0"}}}, "the runs differ in package versions"),
@@ -345,6 +346,17 @@ def test_unequal_surroundings(tmp_path: Path, options: dict[str, Any], message: 
     write_run(path, curve(FINALS["new"][seed]), seed=seed, **options)
     (caveat,) = caveats(judge(read_results([folder])))
     assert caveat.startswith(message)
+
+
+def test_a_finished_run_without_a_loss_is_named(tmp_path: Path) -> None:
+    """Nothing was held out: there was no word on it, only a verdict of "no result"."""
+    runs = [write_run(tmp_path / f"new-{i}", curve(3.0), seed=i) for i in range(2)]
+    for run in runs:
+        metrics = run / "metrics.jsonl"
+        kept = [line for line in metrics.read_text().splitlines() if '"validation"' not in line]
+        metrics.write_text("\n".join(kept) + "\n")
+    told = caveats(judge(read_results(runs)))
+    assert told == ["new: seed 0, 1 recorded no finite loss after the last step and counts in no mean"]
 
 
 def test_unequal_budgets(tmp_path: Path) -> None:

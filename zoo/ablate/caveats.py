@@ -26,6 +26,7 @@ SHARED_CONDITIONS: Mapping[str, Callable[[RunMetrics], object]] = {
     "package versions": lambda run: run.environment.get("packages"),
     "commit of zoo": lambda run: run.environment.get("git_commit"),
     "tokenizer": lambda run: run.tokenizer,
+    "objective": lambda run: run.objective,
     "data": lambda run: run.data,
     "length of the examples": lambda run: run.config.data and run.config.data.length,
     "validation batches": lambda run: run.config.train and run.config.train.eval_batches,
@@ -43,6 +44,7 @@ def caveats(judgement: Judgement) -> list[str]:
         _not_tuned,
         _unfinished,
         _failed,
+        _without_value,
         _risen,
         _different_conditions,
         _data_read,
@@ -121,6 +123,18 @@ def _failed(judgement: Judgement) -> Iterator[str]:
             texts.append(
                 (variant, f"{len(failed)} of {len(runs)} runs failed and count in no mean ({seeds})")
             )
+    return _shared(texts)
+
+
+def _without_value(judgement: Judgement) -> Iterator[str]:
+    """Name finished runs that have nothing to compare, for instance because no text was held out."""
+    results, texts = judgement.results, []
+    for variant in results.variants:
+        compared, started = results.finished(variant), results.started(variant)
+        finished = [run.seed for run in results.runs(variant) if run.status == "finished"]
+        if seeds := [str(seed) for seed in finished if seed in started and seed not in compared]:
+            text = f"seed {', '.join(seeds)} recorded no finite {results.measure.title} after the last step"
+            texts.append((variant, f"{text} and counts in no mean"))
     return _shared(texts)
 
 

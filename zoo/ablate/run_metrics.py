@@ -92,6 +92,18 @@ class RunMetrics:
     passes: float | None = None
     overlap: float | None = None
 
+    @property
+    def objective(self) -> JsonObject:
+        """The name and the settings of the training objective, which is that of the validation loss as well.
+
+        It is empty if the run has no data.
+        """
+        data = self.config.data
+        if data is None:
+            return {}
+        settings = getattr(data, "objective", None)  # only text has a choice
+        return {"type": data.objective_name} | ({} if settings is None else settings.model_dump(mode="json"))
+
     def curve(self, measure: Measure) -> Curve:
         """A measure over the course of the run; empty if it was not recorded.
 

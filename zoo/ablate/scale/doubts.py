@@ -263,7 +263,7 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
         )
     if other := _different(measurement, attrgetter("data")):
         yield (
-            "the sides differ in their tokenizer, in the order of their data or in their validation set, at "
+            "the sides differ in their tokenizer, objective, order of the data or validation set, at "
             f"{format_counts(other)}"
         )
     yield from _different_makings(measurement)

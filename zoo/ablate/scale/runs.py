@@ -87,7 +87,8 @@ class FinishedRun:
             not known, and inferred from the table.
         stopped: whether halving stopped the run because others were better; its loss is infinite here.
         trunk: name of the shared run from which a branch was cooled down.
-        data: a name or fingerprint of the order of the training data and of the validation set.
+        data: a name or fingerprint of the order of the training data and of the validation set; of run
+            folders with the objective.
         passes: number of passes over the training data.
         overlap: share of the validation text that is in the training text.
         spikes: number of spikes of the loss.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -285,7 +286,7 @@ def _finished(
         rate,
         total.get("flops"),
         None if disturbed or math.isnan(seconds) else seconds,
-        data="" if metrics is None else metrics.data or "",
+        data="" if metrics is None else _data_of(metrics),
         passes=None if metrics is None else metrics.passes,
         overlap=None if metrics is None else metrics.overlap,
         spikes=0 if metrics is None else metrics.spikes,
@@ -294,6 +295,11 @@ def _finished(
         making=Making() if metrics is None else metrics.making,
         parameters=None if metrics is None else metrics.parameters,
     )
+
+
+def _data_of(metrics: RunMetrics) -> str:
+    """The fingerprint of a run's data and the objective by which they were predicted; "": not known."""
+    return f"{metrics.data} {json.dumps(metrics.objective, sort_keys=True)}" if metrics.data else ""
 
 
 def _exported(file: Path, columns: Mapping[str, str], cluster: str | None) -> RunTable:
