@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.library import opcheck
 from torch.utils.flop_counter import FlopCounterMode
 
-from zoo import build_model, generate, load_model
+from zoo import build_model, generate, load_model, save_model
 from zoo.checkpoint.model import find_checkpoint
 from zoo.data.dataset import BatchSpec
 from zoo.data.text.dataset import TextData, TextDataset
@@ -24,6 +24,7 @@ from zoo.models import LSTMConfig, LSTMModel
 from zoo.nn.lstm import LSTM, LSTMState
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
+from zoo.run.first_weights import initial_model
 from zoo.run.job import Job
 from zoo.train.build import build
 from zoo.train.distributed import World
@@ -258,6 +259,28 @@ def test_twenty_steps_are_ten_kill_ten(tmp_path: Path, optimizer: str) -> None:
     assert_same(whole.folder, resumed.folder)
     model = load_model(find_checkpoint(whole.folder))
     assert all(b.abs().sum() > 0 for b in model.buffers())
+
+
+@pytest.mark.parametrize("streams", [3, 2, None])
+def test_another_run_begins_with_a_state_of_zeros(tmp_path: Path, streams: int | None) -> None:
+    """It reads another text. The state was that of the end of the first one, whose streams had to be kept."""
+    model = lstm_model(streams=3)
+    model.loss(tokens(3, 8), tokens(3, 8))
+    assert all(b.abs().sum() > 0 for b in model.buffers())
+    save_model(model, tmp_path / "source")
+    config = load_config({"model": {"from": str(tmp_path / "source"), "streams": streams}})
+    initial = initial_model(config)
+    assert isinstance(initial.model, LSTMModel)
+    assert (initial.model.carried is None) == (streams is None)
+    for name, buffer in initial.model.named_buffers():
+        assert len(buffer) == streams and not buffer.any(), name
+    for name, parameter in model.named_parameters():
+        assert torch.equal(initial.model.get_parameter(name), parameter), name
+    assert initial.report is not None
+    assert set(initial.report.unused) == {"carried.h", "carried.c"}
+    back = tmp_path / "without"
+    save_model(lstm_model(), back)
+    assert initial_model(load_config({"model": {"from": str(back), "streams": 2}})).report is not None
 
 
 def test_validation_is_one_long_pass_over_every_token(tmp_path: Path) -> None:

@@ -279,6 +279,7 @@ class Module(nn.Module):
         specs: the declaration of every parameter of this module, by its local name.
         buffer_starts: the initial value of every buffer of this module, by its local name.
         averaged_buffers: local names of the buffers that are averaged over ranks.
+        run_buffers: local names of the buffers that belong to a run, and not to what it has learnt.
         reparameterised: the reparameterisation of every reparameterised parameter, by its local name.
     """
 
@@ -287,6 +288,7 @@ class Module(nn.Module):
         self.specs: dict[str, ParamSpec] = {}
         self.buffer_starts: dict[str, float | Literal["unit"]] = {}
         self.averaged_buffers: list[str] = []
+        self.run_buffers: list[str] = []
         self.reparameterised: dict[str, Reparameterisation] = {}
 
     @property
@@ -332,7 +334,12 @@ class Module(nn.Module):
         self.get_parameter(name).requires_grad_(not frozen)
 
     def buffer(
-        self, name: str, shape: tuple[int, ...], start: float | Literal["unit"], average: bool = False
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        start: float | Literal["unit"],
+        average: bool = False,
+        of_run: bool = False,
     ) -> None:
         """Create the buffer `name`, float32 and uninitialised; buffers are measured, not trained.
 
@@ -345,11 +352,15 @@ class Module(nn.Module):
                 norm.
             average: whether the buffer is an average over examples; ranks, which see different examples,
                 then exchange their means.
+            of_run: whether the buffer is about where a run is in its data. It is restored with the run,
+                and has its initial value in another run that starts from the checkpoint.
         """
         self.register_buffer(name, torch.empty(shape, dtype=torch.float32))
         self.buffer_starts[name] = start
         if average:
             self.averaged_buffers.append(name)
+        if of_run:
+            self.run_buffers.append(name)
 
     def virtual(self, name: str) -> Tensor:
         """The tensor that the layer computes with for `name`: the parameter, or its reparameterisation.

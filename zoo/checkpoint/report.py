@@ -23,7 +23,8 @@ class LoadReport:
         unexpected: tensors of the checkpoint that such a model does not have, as allowed.
         skipped: tensors that are not trained or that repeat another one.
         unused: tensors of a part that the model does not have, such as the LM head of a checkpoint from which
-            a classifier is made, or an image encoder.
+            a classifier is made, or an image encoder; and what belongs to the run that wrote the checkpoint,
+            such as the state that an LSTM carries from batch to batch.
         new: tensors that no checkpoint of this architecture has, such as the classifier's head, by their
             names in the model.
     """

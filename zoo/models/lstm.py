@@ -259,7 +259,10 @@ class LSTMModel(LanguageModel):
 
 
 class Carried(Module):
-    """The state that training carries from batch to batch, and that is saved with the weights."""
+    """The state that training carries from batch to batch, and that is saved with the weights.
+
+    Another run that starts from the weights reads its text from the beginning, with a state of zeros.
+    """
 
     def __init__(self, streams: int, d_model: int, d_memory: int) -> None:
         """Declare the state, which starts from zeros.
@@ -270,8 +273,8 @@ class Carried(Module):
             d_memory: size of c.
         """
         super().__init__()
-        self.buffer("h", (streams, d_model), start=0.0)
-        self.buffer("c", (streams, d_memory), start=0.0)
+        self.buffer("h", (streams, d_model), start=0.0, of_run=True)
+        self.buffer("c", (streams, d_memory), start=0.0, of_run=True)
 
     def state(self, batch: int) -> LSTMState:
         """The state that a batch of `batch` sequences starts from.

@@ -24,7 +24,7 @@ from zoo.run.conversion import merge, split
 from zoo.run.from_checkpoint import TOKENIZER, CheckpointConfig, start_init
 from zoo.run.limits import require_memory
 from zoo.run.transfer import check_optimizer, rates_of, under_rule
-from zoo.spec import declared
+from zoo.spec import Module, declared
 from zoo.utils.errors import CheckpointError, ConfigError
 from zoo.utils.run_folder import RunFolder
 
@@ -292,9 +292,11 @@ def _fill(
     whole = _component(model.recipe.model, source.part)
     complete = declare(model.recipe.model_copy(update={"model": whole}))
     opened.restore(complete)
-    expected = complete.state_dict()
+    origin = complete if whole == opened.recipe.model else declare(opened.recipe)
+    of_run = origin.state_dict().keys() - _learnt(origin).keys()  # they have the sizes of the other run
+    expected = _learnt(complete) | {n: t for n, t in origin.state_dict().items() if n in of_run}
     allow = [pattern for pattern in source.allow if pattern != TOKENIZER]
-    plan = opened.plan(expected, part.state_dict(), allow)
+    plan = opened.plan(expected, _learnt(part), allow)
     prefix = f"{source.part}." if source.part else ""
     places = {prefix + name for name in expected}
     filled = {prefix + name for name in plan.fills}
@@ -306,6 +308,17 @@ def _fill(
     model.published = opened.published
     initialise(model, model.recipe.init, seed, set(names) - filled)
     return replace(plan.report, new=tuple(name for name in names if name not in places)), filled
+
+
+def _learnt(model: Model) -> dict[str, torch.Tensor]:
+    """The state dict of a model without what belongs to the run that wrote it, such as an LSTM's state."""
+    of_run = {
+        f"{path}.{name}" if path else name
+        for path, module in model.named_modules()
+        if isinstance(module, Module)
+        for name in module.run_buffers
+    }
+    return {name: tensor for name, tensor in model.state_dict().items() if name not in of_run}
 
 
 def _component(model: ModelConfig, part: str) -> ModelConfig:
