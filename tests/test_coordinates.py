@@ -15,8 +15,7 @@ from pages import DOCS, sections
 
 from benchmarks.alignment import exponents, gains, weighted
 from benchmarks.coordinates import configuration
-from zoo import build_model, save_model
-from zoo.diagnose import coordinates
+from zoo import build_model, build_optimizer, save_model
 from zoo.diagnose.coordinate_axes import DEPTH, WIDTH, Axis, block_names, names_at
 from zoo.diagnose.coordinates import MAX_CHANGE, TOLERANCE, ModuleCheck, _exponent, check_coordinates
 from zoo.optim.mars import MARSConfig
@@ -342,14 +341,15 @@ def test_rates_of_parts_are_those_of_training() -> None:
 
 def test_all_rates_of_an_optimizer_change_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Muon has a rate of its own for the read-out, MARS for vectors: both are multiplied with the first."""
-    build, built = coordinates.build_optimizer, []
+    built: list[torch.optim.Optimizer] = []
 
     def record(model: Any, *arguments: Any, **options: Any) -> torch.optim.Optimizer:
-        built.append(build(model, *arguments, **options))
+        built.append(build_optimizer(model, *arguments, **options))
         return built[-1]
 
-    monkeypatch.setattr(coordinates, "build_optimizer", record)
+    monkeypatch.setattr("zoo.diagnose.coordinates.build_optimizer", record)
     check_coordinates(load_config(SETTINGS | {"optimizer": MUON}), [8, 16], seeds=1, steps=1)
+    assert len(built) == 2
     for optimizer in built:
         assert {group["lr"] for group in optimizer.param_groups} == {4 * 0.005, 4 * 3e-3}
     mars = MARSConfig(lr=1e-3, lr_1d=5e-3)

@@ -26,6 +26,7 @@ from zoo import (
     save_model,
 )
 from zoo.init import FreezeRule, freeze
+from zoo.models import GPT
 from zoo.spec import declared
 from zoo.utils.errors import CheckpointError, ConfigError
 
@@ -94,6 +95,7 @@ def test_explain_shows_the_declarations_that_a_model_has_now() -> None:
 def test_parts_of_a_model_are_not_explained() -> None:
     """A model without its head, and the trunk of a classifier, ended in an AttributeError."""
     model = build_model("gpt-tiny")
+    assert isinstance(model, GPT)
     model.remove_head()
     with pytest.raises(ConfigError, match=r"explain: the model lacks read_out, .*expected the whole model"):
         explain(model)
