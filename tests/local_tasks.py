@@ -54,6 +54,7 @@ TASKS = {
         output_type: generate_until
         doc_to_text: "{{start}}"
         doc_to_target: " {{end}}"
+        fewshot_split: test
         generation_kwargs: {until: [".", "x", "\\n\\n"], max_gen_toks: 12, do_sample: false}
         metric_list:
           - {metric: exact_match, aggregation: mean, higher_is_better: true}
@@ -62,6 +63,7 @@ TASKS = {
         output_type: loglikelihood
         doc_to_text: "{{start}}"
         doc_to_target: " {{end}}"
+        fewshot_split: test
         metric_list:
           - {metric: perplexity, aggregation: perplexity, higher_is_better: false}
           - {metric: acc, aggregation: mean, higher_is_better: true}

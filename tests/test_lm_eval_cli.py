@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shlex
 import shutil
@@ -225,7 +226,7 @@ FILES: list[tuple[str, str, str]] = [
     ("quiz.jsonl", "high.jsonl", "task 'odd': the answer of question 2 is 2, .* expected a number from 0"),
     ("quiz.jsonl", "none.jsonl", "task 'odd': the answer of a question is the number of a choice that it"),
     ("quiz.jsonl", "long.jsonl", "task 'odd': a continuation has 101 tokens; expected at most 48"),
-    ("fewshot_split: test", "", "--num-fewshot is 1, but task 'odd' has no split of solved examples: they"),
+    ("fewshot_split: test", "", "--num-fewshot is 1, but task 'odd' has no split of solved examples, so"),
     ("test_split", "metric_list: [{metric: accc, aggregation: mean, higher_is_better: true}]\ntest_split",
      "task 'odd': no metric called 'accc'; did you mean 'acc'"),
     ("multiple_choice", "generate_until", "task 'odd': generation_kwargs: max_gen_toks is 256, but"),
@@ -254,6 +255,24 @@ def test_task_files(run: Path, folder: Path, tmp_path: Path, before: str, after:
     with pytest.raises(ZooError, match=message):
         tasks(run, ["odd"], task_path=local, num_fewshot=1, device="cpu", out=out)
     assert not out.exists()
+
+
+def test_solved_examples_of_a_task_of_the_harness(
+    run: Path,
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its file is not the user's to change, so its scores are those of the harness, with a warning."""
+    local = tmp_path / "tasks"
+    shutil.copytree(folder, local)
+    text = TASK.format(name="odd").replace("fewshot_split: test", "")
+    (local / "odd.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.setattr("zoo.evaluation.tasks.is_local", lambda task, folder: False)
+    monkeypatch.setattr(logging.getLogger("zoo"), "propagate", False)  # to pytest's own handler
+    tasks(run, ["odd"], task_path=local, num_fewshot=1, device="cpu", out=tmp_path / "out.json")
+    assert "task 'odd' has no split of solved examples" in capsys.readouterr().err
 
 
 def test_a_metric_that_cannot_be_computed(run: Path, folder: Path, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ NEEDS_AN_EXTRA = {
     "evaluation/generation_settings.py": "eval",
     "evaluation/harness.py": "eval",
     "evaluation/offline.py": "eval",
+    "evaluation/task_file.py": "eval",
     "evaluation/tasks.py": "eval",
     "hub/auto.py": "hf",
     "hub/layouts.py": "hf",

@@ -481,10 +481,10 @@ def test_items_at_several_looks_share_the_error() -> None:
 
 DOUBTS = {
     "trunk": (lambda r: {"trunk": f"{r.variant}{r.size}{r.seed}"}, "branches of one trunk"),
-    "data": (lambda r: {"data": r.variant}, "order of their data"),
+    "data": (lambda r: {"data": r.variant}, "order of the data"),
     "data of some sizes": (
         lambda r: {"data": "old" if r.size < (1.5e6 if r.variant == "adamw" else 0.3e6) else "new"},
-        "in their validation set, at 500k, 1M",
+        "or validation set, at 500k, 1M",
     ),
     "passes": (lambda r: {"passes": 3.0}, "read up to 3 times"),
     "overlap": (lambda r: {"overlap": 0.02}, "2.0% of the validation text"),

@@ -91,9 +91,10 @@ def shows_its_answer(task: HarnessTask) -> bool:
     """Whether the solved examples in front of a question may contain that question itself.
 
     The harness leaves out the question that is asked only if the key `fewshot_split` names the test split.
+    Rolling likelihoods of whole texts have no solved examples.
     """
     examples, get = getattr(task, "fewshot_cfg", None), task.get_config
-    if examples is None:
+    if examples is None or task.OUTPUT_TYPE == "loglikelihood_rolling":
         return False
     asked = get("test_split") or get("validation_split")
     if examples.split is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, nullcontext
@@ -28,6 +29,8 @@ from zoo.evaluation.task_file import (
 )
 from zoo.utils.errors import DataError, ZooError, did_you_mean
 
+log = logging.getLogger("zoo")
+
 LoadedTasks = dict[str, dict[str, HarnessTask]]
 """The harness's `tasks` and `groups`, each a dict by name."""
 
@@ -51,7 +54,7 @@ def load_tasks(
         DataError: The data of a task is not on this machine, a task file has a mistake, or the answer of a
             question of the user's own task is none of its choices.
         ZooError: A name is unknown, or `fewshot` has no effect on a task, is more than its examples, or the
-            examples may contain the question that is asked.
+            examples of the user's own task may contain the question that is asked.
     """
     manager = _manager(names, folder)
     loaded: LoadedTasks = {"tasks": {}, "groups": {}}
@@ -65,11 +68,12 @@ def load_tasks(
         for kind in loaded:
             loaded[kind] |= named.get(kind, {})
     for name, task in loaded["tasks"].items():
-        _prepare(name, task, fewshot)
+        local = is_local(task, folder)
+        _prepare(name, task, fewshot, local)
         with explained(name, folder, _settings(manager, name, folder)):
             if task.OUTPUT_TYPE == "generate_until":
                 GenerationSettings.from_task(task.config.generation_kwargs, context)
-            if is_local(task, folder) and (problem := unanswered(task, limit)):
+            if local and (problem := unanswered(task, limit)):
                 raise DataError(problem)
             task.build_all_requests(limit=limit)
         task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
@@ -164,8 +168,15 @@ def _unknown(name: str, catalogue: Catalogue, local: TaskManager | None, folder:
     return ZooError(problem + (similar if similar.startswith("; did") else "") + f"; {looked}")
 
 
-def _prepare(name: str, task: HarnessTask, fewshot: int | None) -> None:
-    """Check the metrics of a task, and check and set the number of its solved examples."""
+def _prepare(name: str, task: HarnessTask, fewshot: int | None, local: bool) -> None:
+    """Check the metrics of a task, and check and set the number of its solved examples.
+
+    Args:
+        name: the name of the task.
+        task: the task.
+        fewshot: number of solved examples in front of each question; None: the task's own setting.
+        local: whether the task is that of a file of the user's, who can name a split of solved examples.
+    """
     metrics = getattr(task, "_metric_fn_list", {})
     for metric, function in metrics.items():
         if function is None and task.config.process_results is None:
@@ -182,13 +193,17 @@ def _prepare(name: str, task: HarnessTask, fewshot: int | None) -> None:
     sampler = getattr(task, "sampler", None)
     place = f"num_fewshot is {count}" if fewshot is None else f"--num-fewshot is {count}"
     if count and shows_its_answer(task):
-        tested = task.config.test_split
-        split = f"fewshot_split: {tested}, which leaves that question out" if tested else "another split"
-        raise ZooError(
-            f"eval: {place}, but task '{name}' has no split of solved examples: they would be drawn from its "
-            "questions, and the one that is asked could be among them with its answer; expected "
-            f"training_split or fewshot_split in its file, for instance {split}"
+        problem = (
+            f"eval: {place}, but task '{name}' has no split of solved examples, so that they are drawn from "
+            "its questions, and the one that is asked may be among them with its answer"
         )
+        if local:
+            tested = task.config.test_split
+            split = f"fewshot_split: {tested}, which leaves that question out" if tested else "another split"
+            raise ZooError(
+                f"{problem}; expected training_split or fewshot_split in its file, for instance {split}"
+            )
+        log.warning(f"{problem}; the scores are those of lm-evaluation-harness, and too high")
     if count and sampler is not None:
         # A question that is an example itself is not put in front of itself.
         among = task.fewshot_cfg.split == task.config.test_split
