@@ -293,10 +293,10 @@ def _fill(
     complete = declare(model.recipe.model_copy(update={"model": whole}))
     opened.restore(complete)
     origin = complete if whole == opened.recipe.model else declare(opened.recipe)
-    of_run = origin.state_dict().keys() - _learnt(origin).keys()  # they have the sizes of the other run
-    expected = _learnt(complete) | {n: t for n, t in origin.state_dict().items() if n in of_run}
+    learnt, of_run = _divided(complete)[0], _divided(origin)[1]  # the latter has the sizes of the other run
+    expected = learnt | of_run
     allow = [pattern for pattern in source.allow if pattern != TOKENIZER]
-    plan = opened.plan(expected, _learnt(part), allow)
+    plan = opened.plan(expected, _divided(part)[0], allow)
     prefix = f"{source.part}." if source.part else ""
     places = {prefix + name for name in expected}
     filled = {prefix + name for name in plan.fills}
@@ -310,15 +310,16 @@ def _fill(
     return replace(plan.report, new=tuple(name for name in names if name not in places)), filled
 
 
-def _learnt(model: Model) -> dict[str, torch.Tensor]:
-    """The state dict of a model without what belongs to the run that wrote it, such as an LSTM's state."""
-    of_run = {
+def _divided(model: Model) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """The state dict in two: what the model has learnt, and what belongs to a run (an LSTM's state)."""
+    names = {
         f"{path}.{name}" if path else name
         for path, module in model.named_modules()
         if isinstance(module, Module)
         for name in module.run_buffers
     }
-    return {name: tensor for name, tensor in model.state_dict().items() if name not in of_run}
+    state = model.state_dict()
+    return {n: t for n, t in state.items() if n not in names}, {n: state[n] for n in state if n in names}
 
 
 def _component(model: ModelConfig, part: str) -> ModelConfig:
