@@ -14,6 +14,7 @@ from torch import Tensor
 
 import zoo.train.step
 from zoo import build_model, build_optimizer, load_model
+from zoo.ablate.results import read_results
 from zoo.checkpoint.model import find_checkpoint
 from zoo.checkpoint.safetensors import read_tensors
 from zoo.init import Registry
@@ -271,6 +272,26 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(
     assert "lower optimizer.lr" in str(caught.value)
     model = load_model(tmp_path / "runs/tiny")
     assert all(p.isfinite().all() for p in model.parameters())
+
+
+def test_a_divergence_is_recorded_until_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(tmp_path)
+    with monkeypatch.context() as patch:
+        spoil(patch, config, 23, math.nan)
+        with pytest.raises(DivergenceError):
+            train(config)
+    folder = tmp_path / "runs/tiny"
+    last = RunFolder(folder).read_metrics()[-1]
+    assert (last["kind"], last["step"]) == ("diverged", 23)
+    assert last["reason"].startswith("the loss is nan")
+    (run,) = read_results([folder]).manifest.runs
+    assert run.status == "failed"
+    assert str(run.error).startswith("step 23: the loss is nan")
+    train(config, resume=True)
+    assert all(record["kind"] != "diverged" for record in RunFolder(folder).read_metrics())
+    assert read_results([folder]).manifest.runs[0].status == "finished"
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:

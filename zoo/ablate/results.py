@@ -9,7 +9,7 @@ from math import isfinite
 from os.path import commonprefix
 from pathlib import Path
 
-from zoo.ablate.manifest import FILE, Manifest, Run, Variant, read_manifest, run_folder
+from zoo.ablate.manifest import FILE, Manifest, Run, Status, Variant, read_manifest, run_folder
 from zoo.ablate.outcome import verify
 from zoo.ablate.run_metrics import RunMetrics, read_run_metrics
 from zoo.ablate.short_names import short_names, shortened
@@ -215,7 +215,8 @@ def _read_folders(folders: Sequence[Path]) -> Results:
             seed=seed,
             phases=("final",),
             folder=run,
-            status="finished" if metrics[run].complete else "interrupted",
+            status=_status(metrics[run]),
+            error=metrics[run].diverged,
         )
         for name, seeds in zip(names, seeds_by_settings.values(), strict=True)
         for seed, run in seeds.items()
@@ -229,6 +230,12 @@ def _read_folders(folders: Sequence[Path]) -> Results:
         runs=tuple(runs),
     )
     return Results(manifest, metrics)
+
+
+def _status(run: RunMetrics) -> Status:
+    if run.diverged is not None:
+        return "failed"
+    return "finished" if run.complete else "interrupted"
 
 
 def _common_metric(runs: Sequence[RunMetrics]) -> str:

@@ -58,6 +58,7 @@ class RunMetrics:
         overlap: share of the validation text that occurs in the training text, see `zoo.data.text.overlap`.
         measured: the values of each measure, by its name, at the points of `validation`; NaN where there is
             none.
+        diverged: the step and the reason if the last session ended because a number was not finite.
     """
 
     folder: RunFolder
@@ -91,6 +92,7 @@ class RunMetrics:
 
     passes: float | None = None
     overlap: float | None = None
+    diverged: str | None = None
 
     @property
     def objective(self) -> JsonObject:
@@ -158,9 +160,9 @@ def read_run_metrics(folder: Path) -> RunMetrics:
 
 def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> RunMetrics:
     """The metrics in the lines of metrics.jsonl and in the other files of a run."""
-    train, validation, sizes, spikes = (
+    train, validation, sizes, spikes, diverged = (
         [record for record in records if record["kind"] == kind]
-        for kind in ("train", "validation", "size", "spike")
+        for kind in ("train", "validation", "size", "spike", "diverged")
     )
     flops = run_flops(config).step
     size = sizes[0] if sizes else {}
@@ -189,6 +191,7 @@ def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> R
         tokenizer=_tokenizer(run),
         passes=tokens / size["train_units"] if "train_units" in size else None,
         overlap=size.get("overlap"),
+        diverged=f"step {diverged[-1]['step']}: {diverged[-1]['reason']}" if diverged else None,
     )
 
 

@@ -1,8 +1,8 @@
 """metrics.jsonl: one JSON object per line, appended while training, cut back when a run resumes.
 
-Every line has `kind` (size, train, validation, monitor, diagnose, spike) and `step`, the number of optimizer
-steps done; docs/run-folders.md lists the other keys. Values that a second run does not reproduce are under
-`timing`; all others are equal bit for bit. A number that is not finite is null.
+Every line has `kind` (size, train, validation, monitor, diagnose, spike, diverged) and `step`, the number of
+optimizer steps done; docs/run-folders.md lists the other keys. Values that a second run does not reproduce
+are under `timing`; all others are equal bit for bit. A number that is not finite is null.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ class MetricsLog:
         # A rollback is kept although its step is later than the checkpoint that the run went back to.
         earlier = run.read_metrics(mended_after=start.step)
         kept = [r for r in earlier if r["step"] <= start.step or r.get("action") == "rollback"]
+        kept = [r for r in kept if r["kind"] != "diverged"]  # The session tries these steps again.
         if start.owes_evaluation:  # It may be logged already, if the session was killed before it was saved.
             kept = [r for r in kept if (r["kind"], r["step"]) != ("validation", start.step)]
         logged = sum(record.get("action") == "rollback" for record in kept)

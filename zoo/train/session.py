@@ -131,6 +131,7 @@ def _session(
             done = loop.run(interrupt, job.train.steps if until is None else until)
         except DivergenceError as error:
             checkpoints.finish()
+            log.write("diverged", loop.done, reason=str(error))
             raise DivergenceError(_advice(job.folder, loop.done, str(error))) from error
         except RuntimeError as error:
             if (gone := world.lost(error, f"{job.folder}: step {loop.done}")) is not None:
