@@ -571,6 +571,10 @@ def test_models_of_which_rules_say_nothing() -> None:
     sphere = {"type": "ngpt", "vocab_size": 31, "d_model": 32, "n_layers": 2, "n_heads": 4}
     with pytest.raises(ConfigError, match="mup is about models without matrices on a sphere"):
         explain(config("mup", 32, 2, model=sphere))
+    resnet = {"type": "resnet", "depth": 18, "classes": 10, "width": 8}
+    for base in ({}, {"embed": 16}, {"width": 16}):
+        with pytest.raises(ConfigError, match="mup follows the axis embed, which no parameter of the model"):
+            explain(config("mup", 32, 2, model=resnet, transfer={"type": "mup", "base": base}))
     with pytest.raises(ConfigError, match="which are one tensor"):
         explain(config("nugpt", 32, 2, model=sphere | {"tied": True}))
     with pytest.raises(ConfigError, match="has no weight decay"):

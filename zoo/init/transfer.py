@@ -22,7 +22,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from zoo.config.registry import TRANSFERS, Config, location
+from zoo.config.registry import TRANSFERS, Config, location, type_of
 from zoo.init.schemes import Init
 from zoo.spec import OUTPUT_AXES, Declared, ParamSpec, Role
 from zoo.utils.errors import ConfigError, did_you_mean
@@ -217,6 +217,12 @@ class Transfer(Config):
 
     def _check_base(self, parameters: Sequence[Declared], axis_sizes: Mapping[str, int]) -> None:
         """Check that the base size fits the rule and the model, see `sizes`."""
+        for name in self.needs:
+            if name not in {*axis_sizes, LAYERS}:
+                raise ConfigError(
+                    f"transfer: {type_of(self)} follows the axis {name}, which no parameter of the model has; "
+                    f"expected a model with it, or transfer: none (axes of the model: {', '.join(axis_sizes)})"
+                )
         for name in self.base:
             if name not in {*axis_sizes, LAYERS, STEPS}:
                 hint = did_you_mean(name, [*axis_sizes, LAYERS, STEPS])
