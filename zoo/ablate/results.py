@@ -114,6 +114,7 @@ def read_results(paths: Sequence[Path], baseline: str | None = None, metric: str
         if path not in sweeps and not RunFolder(path).metrics.is_file():
             raise ZooError(
                 f"report: {path}: expected the folder of a sweep, or a run folder made by `zoo train`"
+                f"{_found_in(path)}"
             )
     if sweeps and len(paths) > 1:
         raise ZooError(
@@ -124,6 +125,15 @@ def read_results(paths: Sequence[Path], baseline: str | None = None, metric: str
     results = replace(results, measure=_measure(chosen, list(results.metrics.values()), "report"))
     _require_one_tokenizer(results)
     return _against(results, baseline)
+
+
+def _found_in(folder: Path) -> str:
+    """A hint for a user who named the parent of runs or sweeps; empty if it holds none."""
+    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    found = [path for path in inside if is_sweep(path) or RunFolder(path).metrics.is_file()]
+    if not found:
+        return ""
+    return f", of which {folder} holds {len(found)}, for instance {found[0]}"
 
 
 def _require_one_tokenizer(results: Results) -> None:
