@@ -220,8 +220,8 @@ class Transfer(Config):
         for name in self.needs:
             if name not in {*axis_sizes, LAYERS}:
                 raise ConfigError(
-                    f"transfer: {type_of(self)} follows the axis {name}, which no parameter of the model has; "
-                    f"expected a model with it, or transfer: none (axes of the model: {', '.join(axis_sizes)})"
+                    f"transfer: {type_of(self)} follows the axis {name}, which no parameter of the model "
+                    f"has (its axes: {', '.join(axis_sizes)}); expected another model, or transfer: none"
                 )
         for name in self.base:
             if name not in {*axis_sizes, LAYERS, STEPS}:
