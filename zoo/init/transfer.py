@@ -218,7 +218,7 @@ class Transfer(Config):
     def _check_base(self, parameters: Sequence[Declared], axis_sizes: Mapping[str, int]) -> None:
         """Check that the base size fits the rule and the model, see `sizes`."""
         for name in self.needs:
-            if name not in {*axis_sizes, LAYERS}:
+            if name not in {*axis_sizes, LAYERS, STEPS}:
                 raise ConfigError(
                     f"transfer: {type_of(self)} follows the axis {name}, which no parameter of the model "
                     f"has (its axes: {', '.join(axis_sizes)}); expected another model, or transfer: none"
