@@ -42,7 +42,7 @@ def t5_query(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:
 
 def t5_relative_bias(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:
     """Declare eta = 0.5, and one slot for the whole table (Amos, Table 3 and A.8)."""
-    return ParamSpec(Role.POSITION, spec.shape, ("bucket", "heads"), output_std=0.5)
+    return ParamSpec(Role.POSITION, spec.shape, ("bucket", "head"), output_std=0.5)
 
 
 def t5_lm_head(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:

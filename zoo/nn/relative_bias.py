@@ -36,7 +36,7 @@ class RelativeBias(Module):
         self.buckets, self.max_distance, self.both_directions = buckets, max_distance, both_directions
         self.param(
             "weight",
-            ParamSpec(Role.POSITION, shape=(buckets, n_heads), axes=("bucket", "heads"), output_std=BIAS_STD),
+            ParamSpec(Role.POSITION, shape=(buckets, n_heads), axes=("bucket", "head"), output_std=BIAS_STD),
         )
 
     def forward(self, first: CachePosition, queries: int, keys: int, device: torch.device) -> Tensor:
