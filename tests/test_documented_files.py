@@ -47,7 +47,7 @@ def test_every_file_and_key_of_a_run_is_on_the_page(folder: Path) -> None:
     assert {"config.yaml", "tensorboard", "model.safetensors", "state.json"} <= named <= words
     rows = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| (.*) \|$", page.partition("## metrics.jsonl")[2], re.M))
     records = run.read_metrics()
-    assert {str(r["kind"]) for r in records} == rows.keys() - {"spike"}
+    assert {str(r["kind"]) for r in records} == rows.keys() - {"spike", "diverged"}
     for record in records:
         assert {*keys_in(record)} - {"kind", "step"} <= {
             *re.findall(r"`(\w+)`", rows[str(record["kind"])])
