@@ -362,7 +362,12 @@ def test_what_is_no_comparison(sweep: Path, runs: list[Path], tmp_path: Path) ->
     bad: list[tuple[list[Path], dict[str, Any], str]] = [
         ([], {}, "report: no runs"),
         ([tmp_path / "no"], {}, "no: expected the folder of a sweep, or a run folder made by `zoo train`"),
-        ([sweep.parent], {}, f"of which {sweep.parent} holds 1, for instance {sweep}"),
+        (
+            [sweep.parent],
+            {},
+            f"{sweep.parent}: expected the folder of a sweep, or a run folder made by `zoo train`, of which "
+            f"{sweep.parent} holds 1, for instance {sweep}",
+        ),
         ([tmp_path], {}, "metrics.jsonl:2: expected"),
         ([sweep, runs[0]], {}, "is a sweep; expected it alone"),
         ([runs[0], twin], {}, "seed 0 included; expected each run once"),

@@ -111,7 +111,7 @@ def read_results(paths: Sequence[Path], baseline: str | None = None, metric: str
         raise ZooError("report: no runs; expected the folder of a sweep, or one or more run folders")
     sweeps = [path for path in paths if is_sweep(path)]
     for path in paths:
-        if path not in sweeps and not RunFolder(path).metrics.is_file():
+        if not _holds_results(path):
             raise ZooError(
                 f"report: {path}: expected the folder of a sweep, or a run folder made by `zoo train`"
                 f"{_found_in(path)}"
@@ -127,10 +127,15 @@ def read_results(paths: Sequence[Path], baseline: str | None = None, metric: str
     return _against(results, baseline)
 
 
+def _holds_results(folder: Path) -> bool:
+    """Whether a folder is that of a sweep or of a run."""
+    return is_sweep(folder) or RunFolder(folder).metrics.is_file()
+
+
 def _found_in(folder: Path) -> str:
     """A hint for a user who named the parent of runs or sweeps; empty if it holds none."""
     inside = sorted(folder.iterdir()) if folder.is_dir() else []
-    found = [path for path in inside if is_sweep(path) or RunFolder(path).metrics.is_file()]
+    found = [path for path in inside if _holds_results(path)]
     if not found:
         return ""
     return f", of which {folder} holds {len(found)}, for instance {found[0]}"

@@ -217,15 +217,16 @@ class Transfer(Config):
 
     def _check_base(self, parameters: Sequence[Declared], axis_sizes: Mapping[str, int]) -> None:
         """Check that the base size fits the rule and the model, see `sizes`."""
+        known = [*axis_sizes, LAYERS, STEPS]
         for name in self.needs:
-            if name not in {*axis_sizes, LAYERS, STEPS}:
+            if name not in known:
                 raise ConfigError(
                     f"transfer: {type_of(self)} follows the axis {name}, which no parameter of the model "
                     f"has (its axes: {', '.join(axis_sizes)}); expected another model, or transfer: none"
                 )
         for name in self.base:
-            if name not in {*axis_sizes, LAYERS, STEPS}:
-                hint = did_you_mean(name, [*axis_sizes, LAYERS, STEPS])
+            if name not in known:
+                hint = did_you_mean(name, known)
                 raise ConfigError(f"transfer.base.{name}: the model has no axis of this name{hint}")
         for name in self.needs:
             if name not in self.base:
