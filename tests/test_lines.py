@@ -93,6 +93,7 @@ def test_a_sweep_goes_on_from_its_lines(tmp_path: Path) -> None:
     header, *rows = file.read_text().splitlines()
     assert header == ",".join(COLUMNS)
     assert len(rows) == len({row["config"] for row in csv.DictReader([header, *rows])})
+    assert {row["objective"] for row in csv.DictReader([header, *rows])} == {'{"type": "causal"}'}
 
     shutil.rmtree(tmp_path / "sweeps")  # the machine is lost
     again = ladder(tmp_path)

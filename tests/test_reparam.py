@@ -175,6 +175,17 @@ def test_split_refuses() -> None:
         split(plain, WeSaR(), He())
 
 
+@pytest.mark.parametrize("method", [LoRA(), ResidualScaling(), Multipliers()], ids=lambda method: method.type)
+def test_matrices_of_zeros_are_split_by_methods_that_need_no_scale(method: Reparam) -> None:
+    plain = build(NoReparam(), init=He(embedding_scaling=False))
+    for block in range(2):
+        nn.init.zeros_(plain.get_parameter(f"blocks.{block}.mlp.down.weight"))
+    tokens, _ = plain.example(2, 12)
+    outputs = plain(tokens).detach()
+    split(plain, method, He())
+    torch.testing.assert_close(plain(tokens), outputs)
+
+
 LEFT_OUT: list[tuple[Reparam, dict[str, Any], int, set[str]]] = [
     (WeSaR(), {}, 16, set()),
     (WeSaR(), {"tied": True}, 15, set()),

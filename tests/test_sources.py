@@ -16,8 +16,7 @@ from tiny_sweeps import base, sweep_file
 
 from zoo.ablate.caveats import caveats
 from zoo.ablate.results import read_results
-from zoo.ablate.run_metrics import read_run_metrics
-from zoo.ablate.scale.sources import LoggerExport, _data_of, read_table
+from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.sweep import load_sweep
 from zoo.ablate.verdict import judge
 from zoo.commands.cli import main
@@ -71,9 +70,9 @@ def test_run_folders_of_two_objectives_have_other_data(tmp_path: Path) -> None:
     """A verdict of a ladder warns of sides whose `data` differ."""
     masked = ["model.type=bert", "data.objective=mlm"]
     runs = [write_run(tmp_path / str(i), curve(3.0), overrides=masked[: 2 * i]) for i in range(2)]
-    causal, other = (_data_of(replace(read_run_metrics(run), data="a")) for run in runs)
-    assert causal == 'a {"type": "causal"}'
-    assert other.startswith("a {") and '"type": "mlm"' in other
+    causal, other = read_table(runs).runs
+    assert causal.objective == '{"type": "causal"}'
+    assert '"type": "mlm"' in other.objective
 
 
 def test_run_folders_of_two_tokenizers(tmp_path: Path) -> None:
@@ -90,6 +89,22 @@ def test_run_folders_of_two_tokenizers(tmp_path: Path) -> None:
     assert any(re.match("the runs differ in tokenizer", caution) for caution in told)
     (runs[1] / "tokenizer/zoo-tokenizer.json").write_text(json.dumps({"hash": "0"}))
     assert read_results(runs).measure.is_loss
+
+
+def test_a_run_folder_that_diverged_has_no_finite_loss(tmp_path: Path) -> None:
+    """Its budget is that of its configuration, as of a run that a sweep calls failed."""
+    reason = {"kind": "diverged", "step": 57, "reason": "the loss is nan"}
+    whole = write_run(tmp_path / "whole", curve(3.0))
+    diverged = write_run(tmp_path / "diverged", curve(3.0)[:6], seed=1, more=[reason])
+    runs = read_table([whole, diverged]).runs
+    assert [run.loss for run in runs] == [3.0, math.inf]
+    assert [run.tokens for run in runs] == [6400, 6400]
+    assert [run.seconds for run in runs] == [50, None]
+    early = write_run(tmp_path / "early", curve(3.0)[:1], seed=2, more=[{**reason, "step": 1}])
+    with pytest.raises(
+        DataError, match=r"early: diverged \(step 1: the loss is nan\) before a step was logged"
+    ):
+        read_table([whole, early])
 
 
 @pytest.mark.parametrize("column", ["Name", "ID", "run_id", "Run ID"])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import zoo
 from local_tasks import no_network, write_tasks
 from tiny_sweeps import base, sweep_file
 
@@ -118,6 +119,16 @@ def test_mistakes_are_known_before_anything_is_trained(
     with no_network(tmp_path / "cache"), pytest.raises(ZooError, match=message):
         execute(sweep, 1)
     assert not sweep.runs.exists()
+
+
+def test_a_dry_run_reads_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    scored_sweep(tmp_path, "tasks/quiz/accuracy")
+    with no_network(tmp_path / "cache"):
+        zoo("sweep", tmp_path / "tiny.yaml", "--dry-run", status=2)
+    assert "metric: task 'quiz' has no metric 'accuracy'" in capsys.readouterr().err
 
 
 def test_schedulers_are_given_no_runs_that_need_a_score(tmp_path: Path) -> None:

@@ -86,6 +86,17 @@ def test_what_trained_the_sides_is_compared(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("masked", ["mlm", "causal", ""])
+def test_sides_of_different_objectives_are_told(tmp_path: Path, masked: str) -> None:
+    """The loss of masked tokens is another number than that of the next token; "" is not known."""
+    objectives = {"a": "causal", "b": masked}
+    runs = [replace(run, objective=objectives[run.variant]) for run in world([1.2] * 5, tau=0.02)]
+    table = read_table([csv_of(tmp_path / "runs.csv", runs, "objective")])
+    told = [w for w in judge(table, "a")["b"].warnings if "objective" in w]
+    expected = "the sides differ in what they predict, their objective, at 1M, 2M, 4M, 8M, 16M"
+    assert told == ([expected] if masked == "mlm" else [])
+
+
 def csv_of(file: Path, runs: Sequence[FinishedRun], *columns: str) -> Path:
     """A table of runs with these columns beside the required ones."""
     names = ("variant", "size", "tokens", "seed", "loss", *columns)

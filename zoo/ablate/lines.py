@@ -22,12 +22,12 @@ from zoo.utils.untyped import Json
 
 COLUMNS = (
     *("variant", "size", "tokens", "seed", "rate", "loss", "bits_per_byte", "flops", "spikes", "data"),
-    *("parameters", "configured_rate", "passes", "overlap", "second_key", "range"),
+    *("parameters", "configured_rate", "passes", "overlap", "second_key", "range", "objective"),
     *("trunk", "run", "config", "commit", "machine", "bfloat16_product", "worker_seconds", "error"),
 )
 ADDED = (
     *("worker_seconds", "bfloat16_product", "parameters", "configured_rate", "passes", "overlap"),
-    *("second_key", "range"),
+    *("second_key", "range", "objective"),
 )
 """Columns that older files do not have, in the order in which they were added."""
 
@@ -308,6 +308,7 @@ def _measured(config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> 
         "flops": repr(total["flops"]) if total.get("flops") else "",  # 0 before the first step
         "spikes": metrics.spikes,
         "data": metrics.data or "",
+        "objective": metrics.objective_text,
         "trunk": trunk,
         "run": config.name,
         "config": config_hash(config),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,6 +107,11 @@ class RunMetrics:
         settings = getattr(data, "objective", None)  # only text has a choice
         return {"type": data.objective_name} | ({} if settings is None else settings.model_dump(mode="json"))
 
+    @property
+    def objective_text(self) -> str:
+        """The objective as JSON, by which runs are compared; "" if the run has no data."""
+        return json.dumps(self.objective, sort_keys=True) if self.objective else ""
+
     def curve(self, measure: Measure) -> Curve:
         """A measure over the course of the run; empty if it was not recorded.
 
@@ -129,6 +135,14 @@ class RunMetrics:
         """The best value of a measure over the course of the run; None if it was not recorded."""
         values = self.curve(measure).values
         return min(map(float, values), key=measure.cost) if len(values) else None
+
+    @property
+    def planned_tokens(self) -> float | None:
+        """The training targets of all steps of the configuration; None if no step was logged."""
+        for curve in (self.validation, self.training):
+            if len(curve) and curve.steps[-1] > 0 and self.config.train is not None:
+                return float(curve.tokens[-1] * self.config.train.steps / curve.steps[-1])
+        return None
 
     @property
     def complete(self) -> bool:

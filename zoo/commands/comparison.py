@@ -85,7 +85,7 @@ def sweep(
     if dry_run:
         cost = estimate_ladder if plan.ladder else estimate
         with shown.status("sweep --dry-run") as status:
-            table = cost(plan, SpeedProbe(worker_count(workers), status.update))
+            table = cost(plan.prepared(), SpeedProbe(worker_count(workers), status.update))
         shown.print(table, highlight=False)
         return
     if jobs:

@@ -17,6 +17,15 @@ HarnessTask: TypeAlias = Any
 
 STRUCTURE = {"task", "tag", "group", "task_list", "include", "class"}
 """Keys of a task file that are no settings of the task."""
+METRICS = {
+    "loglikelihood": {"perplexity", "acc"},
+    "loglikelihood_rolling": {"word_perplexity", "byte_perplexity", "bits_per_byte"},
+    "multiple_choice": {
+        *("acc", "acc_norm", "acc_bytes", "acc_mutual_info"),
+        *("f1", "mcc", "exact_match", "brier_score", "likelihood"),
+    },
+}
+"""The metrics that the harness computes for each output type but `generate_until`, which has all others."""
 LOCAL_FORMATS = ("json", "csv", "parquet", "text")
 """Values of `dataset_path` that stand for files, which `dataset_kwargs` names."""
 
@@ -58,6 +67,26 @@ def unknown_aggregation(task: HarnessTask) -> str | None:
         if isinstance(name, str) and name not in AGGREGATION_REGISTRY:
             close = did_you_mean(name, AGGREGATION_REGISTRY)
             return f"metric {metric['metric']} has no aggregation called '{name}'{close}"
+    return None
+
+
+def misplaced_metric(task: HarnessTask) -> str | None:
+    """A sentence about the first metric that the harness does not compute for the task's output type.
+
+    Such a metric is left out without a word, or ends in an error after all questions were answered.
+
+    Returns:
+        The sentence; None if there is no such metric, or if the task computes scores by code of its own.
+    """
+    if task.get_config("process_results") is not None:
+        return None
+    kind = task.OUTPUT_TYPE
+    of_others = set().union(*METRICS.values()) - {"exact_match"}
+    for metric in getattr(task, "_metric_fn_list", {}):
+        computed = metric in METRICS[kind] if kind in METRICS else metric not in of_others
+        if not computed and metric != "bypass":
+            known = ", ".join(sorted(METRICS.get(kind, {"exact_match", "bleu", "chrf", "ter"})))
+            return f"metric {metric} is not computed for output_type {kind}; expected one of {known}"
     return None
 
 

@@ -22,6 +22,7 @@ from zoo.evaluation.generation_settings import GenerationSettings
 from zoo.evaluation.task_file import (
     HarnessTask,
     is_local,
+    misplaced_metric,
     mistake_in,
     shows_its_answer,
     unanswered,
@@ -182,20 +183,20 @@ def _prepare(name: str, task: HarnessTask, fewshot: int | None, local: bool) -> 
         if function is None and task.config.process_results is None:
             close = did_you_mean(metric, METRIC_REGISTRY)
             raise DataError(f"task '{name}': no metric called '{metric}'{close}")
-    if problem := unknown_aggregation(task):
+    if problem := unknown_aggregation(task) or (misplaced_metric(task) if local else None):
         raise DataError(f"task '{name}': {problem}")
     fixed = task.get_config("num_fewshot")
     if fewshot is not None and fixed == 0 != fewshot:
         raise ZooError(
-            f"eval: --num-fewshot has no effect on task '{name}', which sets num_fewshot: 0 itself"
+            f"task '{name}': num_fewshot {fewshot} has no effect, as the task itself sets num_fewshot: 0"
         )
     count = (fixed or 0) if fewshot is None else fewshot
     sampler = getattr(task, "sampler", None)
-    place = f"num_fewshot is {count}" if fewshot is None else f"--num-fewshot is {count}"
+    place = f"task '{name}': num_fewshot is {count}"
     if count and shows_its_answer(task):
         problem = (
-            f"eval: {place}, but task '{name}' has no split of solved examples, so that they are drawn from "
-            "its questions, and the one that is asked may be among them with its answer"
+            f"{place}, but the task has no split of solved examples, so that they are drawn from its "
+            "questions, and the one that is asked may be among them with its answer"
         )
         if local:
             tested = task.config.test_split
@@ -210,10 +211,7 @@ def _prepare(name: str, task: HarnessTask, fewshot: int | None, local: bool) -> 
         examples = len(sampler.fewshot_docs())
         most = examples - among
         if examples and count > most:
-            raise ZooError(
-                f"eval: {place}, but task '{name}' has {most} examples for a question; expected at most "
-                f"{most}"
-            )
+            raise ZooError(f"{place}, but a question has {most} examples; expected at most {most}")
     task.set_config(key="num_fewshot", value=count)
     task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
 

@@ -26,6 +26,8 @@ class Reparam(Config):
     Attributes:
         preserves_outputs: whether the virtual tensors start with the values of the model without the method,
             so that `split` can reparameterise a trained model without a change of its outputs.
+        needs_scale: whether `split` needs tensors that are not all zeros, because the method divides by their
+            scale or their norms.
         common_std: whether all trained matrices have one standard deviation and gates carry the scale; None:
             the transfer rules do not cover the method.
         scales_branches: whether the method puts a factor behind residual branches.
@@ -33,6 +35,7 @@ class Reparam(Config):
     """
 
     preserves_outputs: ClassVar[bool] = True
+    needs_scale: ClassVar[bool] = True
     common_std: ClassVar[bool | None] = None
     scales_branches: ClassVar[bool] = False
     no_effect_reason: ClassVar[str] = "the sphere gives them their norm already"

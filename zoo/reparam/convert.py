@@ -93,7 +93,7 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
 
     Raises:
         ZooError: The method changes the outputs of a model, a tensor is reparameterised or has a
-            fixed factor already, or a matrix is zero.
+            fixed factor already, or it is zero and the method divides by its scale.
     """
     parameters = list(declared(model))
     names = require_split(model, method)
@@ -104,8 +104,9 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
         )
     chosen = [p for p in parameters if p.name in names]
     scales = [p.parameter.double().square().mean().sqrt().item() for p in chosen]
-    if zeros := [p.name for p, scale in zip(chosen, scales, strict=True) if not scale]:
-        raise ZooError(f"split: a tensor of zeros has no scale: {', '.join(zeros)}")
+    zeros = [p.name for p, scale in zip(chosen, scales, strict=True) if not scale]
+    if zeros and method.needs_scale:
+        raise ZooError(f"split: a tensor of zeros has no scale: {first_few(zeros)}")
     before = _logits(model)
     for p in parameters:
         if method.freezes(p.spec):

@@ -64,6 +64,7 @@ class LoRA(Reparam):
     method_source: ClassVar[str] = "arXiv 2106.09685"
 
     type: Literal["lora"] = "lora"
+    needs_scale: ClassVar[bool] = False
     rank: int = Field(8, gt=0, description="rank r of the change")
     alpha: float = Field(8.0, gt=0, description="the change is alpha / r B A")
     roles: tuple[Role, ...] = Field((Role.LINEAR, Role.CONV), description="roles of the matrices to change")

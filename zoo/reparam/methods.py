@@ -74,6 +74,7 @@ class ResidualScaling(Reparam):
     method_source: ClassVar[str] = "WeSaR, 5.3 and C.3"
 
     type: Literal["residual"] = "residual"
+    needs_scale: ClassVar[bool] = False
     common_std: ClassVar[bool | None] = False
     scales_branches: ClassVar[bool] = True
     no_effect_reason: ClassVar[str] = "their output is normalised, a factor would change nothing"

@@ -86,6 +86,7 @@ class Multipliers(Reparam):
     method_source: ClassVar[str] = "arXiv 2601.04890"
 
     type: Literal["multipliers"] = "multipliers"
+    needs_scale: ClassVar[bool] = False
     kind: Literal["scalar", "row", "column", "both"] = Field(
         "both", description="one factor, one for each row, for each column, or for both (the paper)"
     )

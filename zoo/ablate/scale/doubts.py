@@ -263,9 +263,11 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
         )
     if other := _different(measurement, attrgetter("data")):
         yield (
-            "the sides differ in their tokenizer, objective, order of the data or validation set, at "
+            "the sides differ in their tokenizer, order of the data or validation set, at "
             f"{format_counts(other)}"
         )
+    if other := _different(measurement, attrgetter("objective")):
+        yield f"the sides differ in what they predict, their objective, at {format_counts(other)}"
     yield from _different_makings(measurement)
     yield from data_cautions((run.passes for run in runs), (run.overlap for run in runs))
     if measurement.items is None and any(any(run.outcomes.values()) for run in runs):

@@ -29,7 +29,16 @@ from zoo.utils.measures import CROSS_ENTROPY, MEASURES, Measure
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = (
     *("rate", "flops", "seconds", ITEMS, "horizon", "trunk", "data", "passes", "overlap", "spikes"),
-    *("parameters", "configured_rate", "second_key", "range", "commit", "machine", "bfloat16_product"),
+    *(
+        "objective",
+        "parameters",
+        "configured_rate",
+        "second_key",
+        "range",
+        "commit",
+        "machine",
+        "bfloat16_product",
+    ),
 )
 COUNTS = ("size", "tokens", "horizon", "parameters")
 """The columns whose numbers may end in K, M or B."""
@@ -87,8 +96,8 @@ class FinishedRun:
             not known, and inferred from the table.
         stopped: whether halving stopped the run because others were better; its loss is infinite here.
         trunk: name of the shared run from which a branch was cooled down.
-        data: a name or fingerprint of the order of the training data and of the validation set; of run
-            folders with the objective.
+        data: a name or fingerprint of the order of the training data and of the validation set.
+        objective: what was predicted, such as the next token or masked ones; "": it is not known.
         passes: number of passes over the training data.
         overlap: share of the validation text that is in the training text.
         spikes: number of spikes of the loss.
@@ -113,6 +122,7 @@ class FinishedRun:
     outcomes: Mapping[str, ItemScores | None] = field(default_factory=dict)
     trunk: str = ""
     data: str = ""
+    objective: str = ""
     passes: float | None = None
     overlap: float | None = None
     spikes: int = 0
@@ -472,6 +482,7 @@ def run_of_row(place: str, row: dict[str, str], folder: Path, cluster: str | Non
         outcomes=read_outcomes(place, row, folder, cluster),
         trunk=row.get("trunk", "").strip(),
         data=row.get("data", "").strip(),
+        objective=row.get("objective", "").strip(),
         passes=positive("passes"),
         overlap=overlap,
         spikes=int(spikes or 0),

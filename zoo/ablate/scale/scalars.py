@@ -25,7 +25,7 @@ from zoo.utils.extras import install
 EVENTS = "events.out.tfevents.*"
 HEADER = ["Wall time", "Step", "Value"]
 """The header of a scalar that TensorBoard has exported as CSV."""
-TEXTS = ("variant", "items", "trunk", "data", "range", "commit", "machine", "bfloat16_product")
+TEXTS = ("variant", "items", "trunk", "data", "objective", "range", "commit", "machine", "bfloat16_product")
 """The columns that hold texts; a part of a name that stands for another one is a number."""
 NUMBER = rf"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?i:{'|'.join(SUFFIXES)})?"
 """The regular expression of a number; `number_of` refuses the suffixes of other columns than `COUNTS`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -219,7 +218,10 @@ def _final(run: RunMetrics, measure: Measure) -> float:
 
 
 def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
-    """Read run folders; a variant is named by the types of its parts, as far as they differ."""
+    """Read run folders; a variant is named by the types of its parts, as far as they differ.
+
+    A run that diverged has an infinite loss, as in a sweep.
+    """
     for path in paths:
         if not RunFolder(path).metrics.is_file() and any(path.rglob(EVENTS)):
             raise DataError(
@@ -227,12 +229,13 @@ def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
                 "for instance --pattern '{variant}-{size}-s{seed}' --tag eval/loss --tokens-per-step 8192"
             )
     metrics = [read_run_metrics(path) for path in paths]
-    if unfinished := [str(run.folder.path) for run in metrics if not run.complete]:
+    trained = [run for run in metrics if run.diverged is None]
+    if unfinished := [str(run.folder.path) for run in trained if not run.complete]:
         raise DataError(
             f"{unfinished[0]}: has not made all its steps; a ladder is not read inside a run: expected "
             "finished runs"
         )
-    if unvalidated := [str(run.folder.path) for run in metrics if not len(run.validation)]:
+    if unvalidated := [str(run.folder.path) for run in trained if not len(run.validation)]:
         raise DataError(f"{unvalidated[0]}: has no validation loss, which variants are compared by")
     if unknown := [str(run.folder.path) for run in metrics if not run.parameters]:
         raise DataError(f"{unknown[0]}: its number of parameters is not recorded; expected a CSV of runs")
@@ -244,9 +247,9 @@ def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
         _finished(
             "-".join(word[i] for i in differing) or word[0],
             run.parameters or 0,
-            float(run.validation.tokens[-1]),
+            _tokens(run),
             run.config.seed,
-            _final(run, measure),
+            _final(run, measure) if run.diverged is None else math.inf,
             _configured_rate(run),
             run,
             str(run.folder.path),
@@ -256,6 +259,20 @@ def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
     check_runs(runs)
     require_same_settings(runs, metrics)
     return RunTable(tuple(runs), loss=measure)
+
+
+def _tokens(run: RunMetrics) -> float:
+    """The training targets of a run; of one that diverged those that it should have seen.
+
+    Raises:
+        DataError: The run diverged before its first line, so that they are not known.
+    """
+    if (tokens := run.planned_tokens) is None:
+        raise DataError(
+            f"{run.folder.path}: diverged ({run.diverged}) before a step was logged, so that its budget "
+            "is not known; leave this run out"
+        )
+    return tokens
 
 
 def _words(run: RunMetrics) -> list[str]:
@@ -274,7 +291,7 @@ def _finished(
     metrics: RunMetrics | None,
     place: str,
 ) -> FinishedRun:
-    total = {} if metrics is None else metrics.validation.total
+    total = {} if metrics is None or math.isinf(loss) else metrics.validation.total
     seconds = total.get("seconds", math.nan)
     disturbed = metrics is not None and (metrics.speed_spread or 0.0) > QUIET
     return FinishedRun(
@@ -286,7 +303,8 @@ def _finished(
         rate,
         total.get("flops"),
         None if disturbed or math.isnan(seconds) else seconds,
-        data="" if metrics is None else _data_of(metrics),
+        data="" if metrics is None else metrics.data or "",
+        objective="" if metrics is None else metrics.objective_text,
         passes=None if metrics is None else metrics.passes,
         overlap=None if metrics is None else metrics.overlap,
         spikes=0 if metrics is None else metrics.spikes,
@@ -295,11 +313,6 @@ def _finished(
         making=Making() if metrics is None else metrics.making,
         parameters=None if metrics is None else metrics.parameters,
     )
-
-
-def _data_of(metrics: RunMetrics) -> str:
-    """The fingerprint of a run's data and the objective by which they were predicted; "": not known."""
-    return f"{metrics.data} {json.dumps(metrics.objective, sort_keys=True)}" if metrics.data else ""
 
 
 def _exported(file: Path, columns: Mapping[str, str], cluster: str | None) -> RunTable:
