@@ -37,7 +37,7 @@ from zoo.checkpoint.pieces import piece_of, pieces_of
 from zoo.utils.checksum import Checksum, checksum
 from zoo.utils.errors import CheckpointError
 from zoo.utils.files import open_regular, parse_json
-from zoo.utils.printable import first_few
+from zoo.utils.printable import dtype_name, first_few
 from zoo.utils.progress import Advance, ignore
 from zoo.utils.sharded import Stored, is_sharded, own_slices
 from zoo.utils.untyped import JsonObject
@@ -448,4 +448,4 @@ def _fits(stored: Tensor, expected: Tensor) -> bool:
 
 
 def _kind(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    return f"{dtype_name(tensor.dtype)} {list(tensor.shape)}"

@@ -38,6 +38,7 @@ from zoo.run.trained import data_of, tokenizer_of
 from zoo.spec import declared
 from zoo.utils.atomic import require_new, write_folder
 from zoo.utils.errors import CheckpointError, DataError, ZooError, did_you_mean
+from zoo.utils.printable import dtype_name
 from zoo.utils.progress import progress
 from zoo.utils.run_folder import model_folder
 from zoo.utils.untyped import JsonObject
@@ -258,7 +259,7 @@ def export_model(
                 source,
                 architecture=family.architecture,
                 parameters=sum(p.numel() for p in model.parameters()),
-                dtype=str(dtype).removeprefix("torch."),
+                dtype=dtype_name(dtype),
                 comparison=f"Its logits beside those of zoo: {done.comparison}.",
                 adapter=ADAPTER if isinstance(adapter, Adapter) else None,
             )
@@ -283,7 +284,6 @@ def _notes(
     For a model that came from a folder, fields keep their values or stay missing, except for the dtype of the
     files and an end token that training has introduced.
     """
-    name = str(dtype).removeprefix("torch.")
     named = tokenizer.named_special_ids if isinstance(tokenizer, HuggingFaceTokenizer) else {}
     ids = {f"{key}_id": named.get(key) for key in ("bos_token", "pad_token")}
     eos = tokenizer.eos_id if tokenizer is not None and end is None else end
@@ -297,7 +297,7 @@ def _notes(
         if key not in config and family.ignores(key) and (value is not None or key in absent)
     }
     dtypes = [key for key in ("dtype", "torch_dtype") if key in config] or ["dtype", "torch_dtype"]
-    return notes | _end(config, end) | dict.fromkeys(dtypes, name)
+    return notes | _end(config, end) | dict.fromkeys(dtypes, dtype_name(dtype))
 
 
 def _end(config: JsonObject, end: int | None) -> JsonObject:

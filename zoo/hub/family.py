@@ -140,12 +140,9 @@ class Family:
         Raises:
             CheckpointError: Fields cannot be expressed; the message has a line for each.
         """
-        for f in self.fields:
-            layers = config.get(f.hub_name) if f.layers else None
+        for name, layers in self._layer_counts(config).items():
             if isinstance(layers, int | float) and layers > MOST_LAYERS:  # `read` makes lists of all layers
-                raise CheckpointError(
-                    f"{place}: {f.hub_name}: value {layers}; expected at most {MOST_LAYERS}"
-                )
+                raise CheckpointError(f"{place}: {name}: value {layers}; expected at most {MOST_LAYERS}")
         problems = self._other_lengths(config)
         config = self.read(config)
         problems += self._unknown(config)
@@ -232,15 +229,18 @@ class Family:
         module, _, local = name.rpartition(".")
         return f"{self.modules[module]}.{local}" if module in self.modules else name
 
+    def _layer_counts(self, config: JsonObject) -> JsonObject:
+        """The values of the fields of config.json that count layers, of whatever type they are."""
+        return {f.hub_name: config.get(f.hub_name, f.default) for f in self.fields if f.layers}
+
     def _other_lengths(self, config: JsonObject) -> list[str]:
         """The problem of a list of all layers' types that has not as many entries as there are layers."""
         types = config.get(LAYER_TYPES.hub_name)
         if not isinstance(types, list):
             return []
-        layers = {f.hub_name: config.get(f.hub_name, f.default) for f in self.fields if f.layers}
         return [
             f"{LAYER_TYPES.hub_name}: {len(types)} entries; expected {n} as {name} is {n}"
-            for name, n in layers.items()
+            for name, n in self._layer_counts(config).items()
             if isinstance(n, int) and n != len(types)
         ]
 

@@ -172,16 +172,17 @@ def scale_embedding(p: Declared, init: Init) -> None:
         attach_gate(p.module, p.local, start, trained=False, lookup=lookup)
 
 
-def require_random_start(p: Declared, method: str) -> None:
-    """Refuse a matrix that starts at 0, which has no direction.
+def require_random_rows(p: Declared, method: str) -> None:
+    """Refuse a matrix that starts at 0, which has no direction, or that is no stack of rows.
 
     Raises:
-        ConfigError: The matrix starts at 0.
+        ConfigError: The matrix is one of the two.
     """
     if p.spec.start == 0:
         raise ConfigError(
             f"reparam '{method}': {p.name} starts at 0 (model.zero_start), but the method divides by its norm"
         )
+    require_rows_first(p, method)
 
 
 def require_rows_first(p: Declared, method: str) -> None:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_std
-from zoo.reparam.base import LEAST_VARIANCE, Reparam, require_random_start, require_rows_first
+from zoo.reparam.base import LEAST_VARIANCE, Reparam, require_random_rows
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
 from zoo.utils.sharded import whole
 
@@ -108,8 +108,7 @@ class SigmaReparam(Reparam):
 
     def check(self, p: Declared) -> None:
         """Refuse a matrix that starts at 0, or that is no stack of rows."""
-        require_random_start(p, self.type)
-        require_rows_first(p, self.type)
+        require_random_rows(p, self.type)
 
     def attach(self, p: Declared, init: Init) -> None:
         """Declare gamma, which starts at 1 whatever the scheme is (C.2), u and v.

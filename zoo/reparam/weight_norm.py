@@ -13,13 +13,7 @@ from torch.nn import functional as F
 
 from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_eta, virtual_std
-from zoo.reparam.base import (
-    LEAST_VARIANCE,
-    Reparam,
-    require_random_start,
-    require_rows_first,
-    tied_lookup_scale,
-)
+from zoo.reparam.base import LEAST_VARIANCE, Reparam, require_random_rows, tied_lookup_scale
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
 from zoo.utils.exact import exact
 from zoo.utils.sharded import assign, whole
@@ -102,8 +96,7 @@ class WeightNormalization(Reparam):
 
     def check(self, p: Declared) -> None:
         """Refuse a matrix that starts at 0, or that is no stack of rows."""
-        require_random_start(p, self.type)
-        require_rows_first(p, self.type)
+        require_random_rows(p, self.type)
 
     def attach(self, p: Declared, init: Init) -> None:
         """Declare g, whose eta is the norm of a row with entries eta: the virtual tensor keeps its eta."""

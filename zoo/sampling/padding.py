@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from zoo.utils.errors import DataError
+from zoo.utils.printable import dtype_name
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -32,7 +33,7 @@ def left_padded(prompts: Sequence[Sequence[int] | Tensor] | Tensor) -> tuple[Ten
         if row.shape == (0,):
             raise DataError(f"prompts: number {i} is empty; expected at least one token")
         if row.dim() != 1 or row.dtype not in INTEGERS:
-            kind = f"{str(row.dtype).removeprefix('torch.')} {tuple(row.shape)}"
+            kind = f"{dtype_name(row.dtype)} {tuple(row.shape)}"
             raise DataError(f"prompts: number {i} is {kind}; expected token ids, (time,)")
     longest = max(map(len, rows))
     tokens = torch.zeros(len(rows), longest, dtype=torch.int64)

@@ -1,9 +1,13 @@
-"""Text that is safe to show on a terminal, and numbers of bytes and long lists as text."""
+"""Text that is safe to show on a terminal, and numbers of bytes, dtypes and long lists as text."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 KEPT = "\n\t\u200c\u200d"
 """Characters that are kept: line ends, tabs, and the joiners that some scripts and emoji need."""
@@ -31,6 +35,11 @@ def readable_bytes(count: int | None) -> str:
             return f"{size:.0f} {suffix}" if suffix == "B" else f"{size:.1f} {suffix}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name of a dtype without its module, such as ``bfloat16``."""
+    return str(dtype).removeprefix("torch.")
 
 
 def first_few(items: Sequence[str], most: int = 4) -> str:

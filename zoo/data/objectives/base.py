@@ -17,12 +17,13 @@ from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokens import TokenFile
 from zoo.nn.loss import IGNORE_INDEX
 from zoo.utils.errors import ConfigError
+from zoo.utils.printable import dtype_name
 
 
 def _shown(part: object) -> str:
     """The shape and the dtype of a part of a batch, or its class if it is no tensor."""
     if isinstance(part, Tensor):
-        return f"{tuple(part.shape)} {str(part.dtype).removeprefix('torch.')}"
+        return f"{tuple(part.shape)} {dtype_name(part.dtype)}"
     return type(part).__name__
 
 
@@ -30,16 +31,20 @@ class Objective(Config):
     """Turns windows of tokens into inputs and targets, and defines how a trained model is prompted.
 
     An objective defines `examples`; one that needs windows of another length or stride also defines
-    `tokens_per_example` or `stride`, and one that uses special tokens of the tokenizer `for_tokenizer`.
+    `tokens_per_example`, `disjoint_windows` or `stride`, and one that uses special tokens of the tokenizer
+    `for_tokenizer`.
 
     Attributes:
         trains_like: name of the objective whose models can be trained with this one; None: models have to
             name this one.
         predicts_every_token: whether the targets are the text, so that their loss is that of the text.
+        disjoint_windows: whether no token is in two windows; otherwise a window moves on by the context, and
+            the last target of one may be the first input of the next.
         token_key: name of the field by which tokens of the tokenizer replace `special_tokens`; None: there is
             no such field.
     """
 
+    disjoint_windows: ClassVar[bool] = False
     token_key: ClassVar[str | None] = None
     trains_like: ClassVar[str | None] = None
     predicts_every_token: ClassVar[bool] = False
@@ -68,7 +73,7 @@ class Objective(Config):
 
     def stride(self, context: int) -> int:
         """Number of tokens from one window to the next."""
-        return context
+        return self.tokens_per_example(context) if self.disjoint_windows else context
 
     @abstractmethod
     def examples(self, windows: Tensor, seed: int, first: int, vocab_size: int) -> Batch:

@@ -46,6 +46,7 @@ class MaskedLMTokens:
 class MaskedLM(Objective):
     """Predict some tokens of a text, of which 80 % are masked, 10 % random, 10 % unchanged (BERT)."""
 
+    disjoint_windows: ClassVar[bool] = True
     token_key: ClassVar[str | None] = "mask_token"
 
     type: Literal["mlm"] = "mlm"
@@ -115,10 +116,6 @@ class MaskedLM(Objective):
                 f"data.context {context}: expected more than the {n_around} special tokens around a text"
             )
         return context - n_around
-
-    def stride(self, context: int) -> int:
-        """Length of the text of an example: texts do not overlap."""
-        return self.tokens_per_example(context)
 
     def examples(self, windows: Tensor, seed: int, first: int, vocab_size: int) -> Batch:
         """Partly masked tokens, and targets, -1 where nothing is predicted: (n, context) int64 each."""

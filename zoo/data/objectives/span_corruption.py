@@ -77,6 +77,7 @@ class SpanTokens:
 class SpanCorruption(Objective):
     """Predict removed spans: 15 % of the text, 3 tokens each on average (T5)."""
 
+    disjoint_windows: ClassVar[bool] = True
     token_key: ClassVar[str | None] = "sentinel_token"
 
     type: Literal["span-corruption"] = "span-corruption"
@@ -180,10 +181,6 @@ class SpanCorruption(Objective):
     def _lengths_of(self, text: int) -> SpanLengths:
         noise = min(max(round(self.density * text), 1), text - 1)
         return SpanLengths(text, noise, max(round(noise / self.mean_span), 1))
-
-    def stride(self, context: int) -> int:
-        """Length of the text of an example: texts do not overlap."""
-        return self.tokens_per_example(context)
 
     def examples(self, windows: Tensor, seed: int, first: int, vocab_size: int) -> Batch:
         """Sources, decoder inputs (the targets shifted right) and targets, (n, their length) int64."""
