@@ -88,6 +88,14 @@ def test_cache_gives_the_same_logits(name: str, pieces: list[int]) -> None:
         model(tokens[:, :1], cache)
 
 
+@pytest.mark.parametrize("wrong", [61, -1])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_ids_without_a_vector(name: str, wrong: int) -> None:
+    model = build(VARIANTS[name])
+    with pytest.raises(DataError, match=rf"embedding \(vocab\): id {wrong} has no vector; expected 0 to 60$"):
+        model(torch.tensor([[1, wrong, 2]]))
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_loss_is_cross_entropy_of_the_logits(name: str) -> None:
     model = build(VARIANTS[name])

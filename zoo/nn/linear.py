@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from zoo.kernels.matmul import PreparedMatrix, linear
 from zoo.spec import NO_POWERS, Module, ParamSpec, Role, WidthPowers
+from zoo.utils.errors import DataError
 
 
 def matrix(
@@ -197,5 +198,19 @@ class Embedding(Matrix):
         )
 
     def forward(self, index: Tensor) -> Tensor:
-        """(...) int64 -> (..., width)."""
-        return self.virtual_rows("weight", index)
+        """Look vectors up: (...) int64 -> (..., width).
+
+        Raises:
+            DataError: An index has no vector. On a GPU, PyTorch stops with an assertion of its own.
+        """
+        try:
+            return self.virtual_rows("weight", index)
+        except IndexError as error:
+            rows = len(self.weight)
+            wrong = index[(index < 0) | (index >= rows)]
+            if not wrong.numel():
+                raise
+            raise DataError(
+                f"embedding ({self.specs['weight'].axes[0]}): id {int(wrong[0])} has no vector; "
+                f"expected 0 to {rows - 1}"
+            ) from error
