@@ -583,6 +583,18 @@ def test_a_file_that_a_living_process_writes_is_left_alone(half: RunFolder) -> N
     assert not dead.exists()
 
 
+def test_a_file_that_another_host_may_write_is_left_alone(half: RunFolder) -> None:
+    """Processes of other hosts cannot be asked; what they have not touched for a day is left by a kill."""
+    new, old = (half.path / f".sample.txt.{host:08x}-999999999-0a1b2c3d.partial" for host in (1, 2))
+    for file in (new, old):
+        file.touch()
+    os.utime(old, (time.time() - 25 * 3600,) * 2)
+    half.trim_to_last_checkpoint()
+    write_text(half.sample, "ours")
+    assert new.exists()
+    assert not old.exists()
+
+
 def test_an_evaluation_that_is_repeated_is_recorded_once(half: RunFolder) -> None:
     """It was logged when the session was killed, before the checkpoint said that it was made."""
     last = half.checkpoint()

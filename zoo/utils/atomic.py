@@ -6,12 +6,15 @@ import errno
 import glob
 import logging
 import os
+import platform
 import re
 import secrets
 import shutil
 import tempfile
+import time
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -21,8 +24,10 @@ from zoo.utils.processes import is_running
 
 log = logging.getLogger("zoo")
 
-PARTIAL = re.compile(r"\.(?P<name>.+?)(\.(?P<process>\d+)-[0-9a-f]{8})?\.partial")
-"""Names of the temporary files of `write_file`; those of zoo 0.2 name no process."""
+PARTIAL = re.compile(r"\.(?P<name>.+?)(\.((?P<host>[0-9a-f]{8})-)?(?P<process>\d+)-[0-9a-f]{8})?\.partial")
+"""Names of the temporary files of `write_file`; older ones name no host, those of zoo 0.2 no process."""
+ABANDONED_SECONDS = 24 * 3600.0
+"""Seconds without a change after which a temporary file of another host counts as abandoned."""
 
 
 def write_file(path: Path, fill: Callable[[Path], object]) -> None:
@@ -39,7 +44,7 @@ def write_file(path: Path, fill: Callable[[Path], object]) -> None:
         CheckpointError: The file cannot be written, for instance because the disk is full; an existing file
             is untouched.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    partial = path.with_name(f".{path.name}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}.partial")
     with explained(path):
         make_folder(path.parent)
         try:
@@ -56,6 +61,8 @@ def write_file(path: Path, fill: Callable[[Path], object]) -> None:
 def is_abandoned(partial: Path, of: str | None = None) -> bool:
     """Whether a file has the name of a temporary file of `write_file` that no running process writes.
 
+    Whether a process of another host runs is not known, so that its files are abandoned when they are old.
+
     Args:
         partial: the file.
         of: the name of the file to write; None: any.
@@ -63,7 +70,16 @@ def is_abandoned(partial: Path, of: str | None = None) -> bool:
     found = PARTIAL.fullmatch(partial.name)
     if found is None or of not in (None, found["name"]):
         return False
+    if found["host"] not in (None, _host()):
+        with suppress(FileNotFoundError):
+            return time.time() - partial.stat().st_mtime > ABANDONED_SECONDS
+        return False
     return found["process"] is None or not is_running(int(found["process"]))
+
+
+def _host() -> str:
+    """A short name of this machine among those that share a file system: 8 hexadecimal digits."""
+    return f"{zlib.crc32(platform.node().encode()):08x}"
 
 
 def write_text(path: Path, text: str) -> None:
