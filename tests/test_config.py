@@ -124,7 +124,7 @@ def test_written_strings_stay_strings(tmp_path: Path, name: str) -> None:
     assert load_config(file) == config
 
 
-@pytest.mark.parametrize("lr", [1e-5, 3e-4, 1.0, 123456.789, 5e-324])
+@pytest.mark.parametrize("lr", [1e-5, 3e-4, 1.0, 123456.789, 2.0**-126])
 def test_numbers_come_back_exactly(tmp_path: Path, lr: float) -> None:
     config = load_config({"optimizer": {"type": "amos", "lr": lr}})
     file = write(tmp_path, "config.yaml", dump_config(config))

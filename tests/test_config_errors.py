@@ -34,6 +34,10 @@ FILES = [
         "optimizer: {type: adamw, lr: 1e39}",
         r"f.yaml:1: optimizer: lr 1e\+39: expected at most 3.4e\+38 in size, as in float32",
     ),
+    (
+        "model: {type: gpt, rope_scaling: {type: yarn, factor: 4, context: 8, low_turns: 1e-308}}",
+        r"f.yaml:1: model.rope_scaling: low_turns 1e-308: expected 0 or at least 1.2e-38 in size, as in float",
+    ),
     ("init: a:b", r"f.yaml:1: init.type: value 'a:b': no such type; known: "),
     ("init: hee", r"f.yaml:1: init.type: value 'hee': no such type; did you mean 'he'\?"),
     (

@@ -31,6 +31,8 @@ from zoo.utils.untyped import JsonObject
 
 LARGEST = (2 - 2**-23) * 2.0**127
 """The largest number of float32, in which weights, slots and constants are computed."""
+SMALLEST = 2.0**-126
+"""The smallest number of float32 with full precision; what divides by a smaller one overflows."""
 
 INLINED = "inlined"
 """The key of `Config.inlined` in a JSON schema, until `zoo.config.schema` has expanded it."""
@@ -76,8 +78,14 @@ class Config(BaseModel):
         fields = type(self).model_fields
         for name in fields if "type" in fields else ():
             value = getattr(self, name)
-            if isinstance(value, float) and abs(value) > LARGEST:
+            if not isinstance(value, float) or not value:
+                continue
+            if abs(value) > LARGEST:
                 raise ValueError(f"{name} {value:g}: expected at most {LARGEST:.2g} in size, as in float32")
+            if abs(value) < SMALLEST:
+                raise ValueError(
+                    f"{name} {value:g}: expected 0 or at least {SMALLEST:.2g} in size, as in float32"
+                )
         return self
 
     @classmethod
