@@ -51,9 +51,9 @@ def write_chat_template(template: Template, tokenizer: Tokenizer, folder: Path) 
     """Write the chat template of a model that was trained on conversations.
 
     A template that puts texts around messages tokenises every message on its own, a chat template the whole
-    text. It is written if both give the same tokens for a few conversations. If they do not, and for classes
-    of other packages, the folder has no chat template, because the tokenizer's own would ask the model in
-    another form than that of the training.
+    text. It is written if both give the same tokens for a few conversations. If they do not, and for a
+    template that is no `MarkerTemplate`, the folder has no chat template, because the tokenizer's own would
+    ask the model in another form than that of the training.
 
     Args:
         template: the template of the training.
