@@ -108,8 +108,8 @@ def check_optimizer(transfer: Transfer, optimizer: OptimizerConfig) -> None:
     if optimizer.update_size != transfer.update_size:
         expected = {
             "entry": "one whose updates have entries of the size of the learning rate (adam, adamw)",
-            "spectral": "one whose updates of whole matrices are orthogonal (muon or normuon with adjust: shape "
-            "or spectral; split_heads: false)",
+            "spectral": "one whose updates of whole matrices are orthogonal (muon or normuon with adjust: "
+            "shape or spectral; split_heads: false)",
         }
         raise ConfigError(
             f"{rule} says nothing of the optimizer '{type_of(optimizer)}'; expected "
