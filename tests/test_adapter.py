@@ -224,6 +224,9 @@ def test_a_classifiers_head_goes_with_its_adapter(tmp_path: Path) -> None:
     for fold in (False, True):
         again = load_model(adapter, base=tmp_path / "base", fold=fold).eval()
         torch.testing.assert_close(again(TOKENS), expected, atol=1e-5, rtol=0)
+        saved("llama", language_model := tmp_path / f"language model {fold}")
+        with pytest.raises(CheckpointError, match=r"no score\.weight; expected the folder of a classifier"):
+            load_model(adapter, base=language_model, fold=fold)
 
 
 @torch.no_grad()

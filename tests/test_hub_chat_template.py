@@ -12,9 +12,11 @@ from tiny_runs import tiny_fields
 from transformers import AutoTokenizer
 
 from zoo.data.instructions.files import Message, Speaker
+from zoo.evaluation.text_generator import TextGenerator
 from zoo.hub.export import export
 from zoo.run.config import load_config
 from zoo.run.trained import data_of, tokenizer_of
+from zoo.sampling import Sampling
 from zoo.train.run import train
 
 OWN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -85,6 +87,19 @@ def test_the_tokens_are_those_of_the_training(tokenizer: str, template: object, 
         assert prompt == data.template.encode_prompt(messages[:end], ours)
     with pytest.raises(Exception, match="expected one of the roles system, user, assistant"):
         theirs.apply_chat_template([{"role": "tool", "content": "1"}])
+
+
+def test_zoo_asks_an_exported_folder_as_the_run(tmp_path: Path) -> None:
+    """Also if the tokenizer of the run is one of zoo's own, which has no chat template."""
+    run = trained(tmp_path, "byte", "chat")
+    export(run, tmp_path / "out")
+    messages = [Message(*message) for message in TALK[:2]]
+    of_run, of_folder = (
+        TextGenerator(path, "cpu").answer(messages, 8, Sampling(temperature=0))
+        for path in (run, tmp_path / "out")
+    )
+    assert of_folder == of_run
+    assert tokenizer_of(tmp_path / "out").eos_id == tokenizer_of(run).eos_id
 
 
 def test_none_instead_of_another_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,17 @@ def test_examples_that_nobody_knows(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     report = convert(tmp_path / "bert", tmp_path / "out", to="wesar")
     assert f"loss not compared: {tmp_path / 'bert'}: {reason}" in str(report)
+
+
+def test_a_run_on_conversations_needs_a_text(tmp_path: Path) -> None:
+    lines = [json.dumps({"prompt": f"say {c}", "response": c}) for c in "abcd"]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    data = {"type": "instructions", "train": str(tmp_path / "pairs.jsonl"), "validation": None, "context": 32}
+    fields = tiny_fields(tmp_path, steps=1) | {"data": data, "schedule": "constant"}
+    run = train(load_config(fields)).folder
+    report = convert(run, tmp_path / "out", to="wesar")
+    reason = f"{run}: was trained on data of type 'instructions'; give some text, with --text FILE"
+    assert f"loss not compared: {reason}" in str(report)
 
 
 def test_a_gate_has_no_effect_on_ngpt(tmp_path: Path) -> None:

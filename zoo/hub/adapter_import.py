@@ -16,7 +16,7 @@ from zoo.checkpoint.recipe import Recipe, declare, materialise
 from zoo.checkpoint.report import LoadPlan
 from zoo.config.registry import type_of
 from zoo.hub import CONFIG
-from zoo.hub.adapter import BASE_NAME
+from zoo.hub.adapter import BASE_NAME, TASKS
 from zoo.hub.adapter_folder import AdapterFiles
 from zoo.hub.classifier import classifier_family
 from zoo.hub.families import family_for, family_of_origin
@@ -209,9 +209,11 @@ def _rules_of(
             "out with its embedding (tie_word_embeddings); expected an adapter that does not change it"
         )
     if unknown:
+        of_classifier = files.config.get("task_type") == TASKS["AutoModelForSequenceClassification"]
+        hint = "; expected the folder of a classifier, as the adapter is one of a classifier"
         raise CheckpointError(
             f"{files.path}: the adapter is not one of {base} ({family.architecture}), which has no "
-            f"{first_few(unknown)}"
+            f"{first_few(unknown)}{hint if of_classifier and trunk is config else ''}"
         )
     shapes = {f"{module}.weight": [len(p.up), p.down.shape[1]] for module, p in files.pairs.items()}
     shapes |= {name: list(_flipped(rules[name], t).shape) for name, t in files.whole.items()}

@@ -70,6 +70,7 @@ def write_chat_template(template: Template, tokenizer: Tokenizer, folder: Path) 
     name, exported = template.model_dump()["type"], HuggingFaceConfig.load(folder)
     program = _program(template, tokenizer, exported) if isinstance(template, MarkerTemplate) else None
     if program is not None and _makes_the_same_tokens(template, tokenizer, program, exported):
+        exported.save(folder)  # as of this kind, because zoo's own kinds have no chat template
         _write(folder, program)
         return f"chat template: that of the training, '{name}'"
     remove_chat_template(folder)

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from zoo.config.registry import type_of
 from zoo.data.dataset import Batch, BatchSpec, DataConfig
 from zoo.data.files import read_text
 from zoo.data.objectives import Causal, Objective
@@ -73,8 +74,11 @@ def text_of(path: Path, model: Model, file: Path | None) -> Text:
     objective = _objective(path, model, data)
     if file is not None:
         return _of_file(path, model, file, objective, _context(model, data))
-    if not isinstance(data, TextData):
+    if data is None:
         raise ZooError(f"{path}: nothing tells what text it was trained on; give some, with --text FILE")
+    if not isinstance(data, TextData):
+        kind = type_of(data)
+        raise ZooError(f"{path}: was trained on data of type '{kind}'; give some text, with --text FILE")
     examples = data.prepare(model.recipe.model)
     held_out = examples.validation_batches(BatchSpec(seed=0, step=0, batch_size=BATCH), COMPARED)
     if held_out is None:
