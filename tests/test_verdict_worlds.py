@@ -905,6 +905,23 @@ def test_runs_at_other_rates_are_named_unless_they_are_a_tuning(tmp_path: Path) 
         assert not any("left out of the comparison" in warning for warning in warnings)
 
 
+@pytest.mark.parametrize("rates", ((2e-3,), (5e-4, 2e-3)))
+def test_runs_at_other_rates_that_are_no_tuning_leave_the_size_as_it_is(rates: Sequence[float]) -> None:
+    """One rate beside that of the comparison would be a border, two would show an error of tuning."""
+    runs = [replace(run, rate=1e-3) for run in world([1.3], tau=0.01, seeds=4, sizes=[1e6])]
+    odd = [
+        replace(run, seed=7 + i, rate=rate, loss=1.01 * run.loss)
+        for i, rate in enumerate(rates)
+        for run in runs
+        if run.seed == 0
+    ]
+    alone, beside = (judge(RunTable((*runs, *more)), "a", margin=2.0)["b"] for more in ((), odd))
+    assert alone.word == beside.word == "faster"
+    assert (beside.measured.sizes, beside.measured.gap) == (alone.measured.sizes, None)
+    assert [side.tuning_runs for side in beside.measured.pairs[1e6].sides] == [0, 0]
+    assert sum("left out of the comparison" in warning for warning in beside.warnings) == 2
+
+
 @pytest.mark.parametrize("gain", (1.5, 1 / 1.5))
 @pytest.mark.parametrize("cost", (0.5, 3.0))
 def test_claims_have_a_direction(gain: float, cost: float) -> None:
