@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import zoo
 from rich.console import Console
 from scipy import stats
 from synthetic_runs import curve, write_run, write_sweep
 from tiny_sweeps import sweep_file
 
+from zoo.ablate import ladder_verdict
 from zoo.ablate.added_seeds import SeedPlanner, stages
 from zoo.ablate.alpha import ALPHA
 from zoo.ablate.caveats import caveats
@@ -32,7 +34,9 @@ from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.record import manifest_of
 from zoo.ablate.results import read_results
+from zoo.ablate.scale import sources
 from zoo.ablate.scale.looks import Looks, critical_values
+from zoo.ablate.scale.runs import FinishedRun, RunTable
 from zoo.ablate.scale.simulate import Design, Faults
 from zoo.ablate.scale.verdict import judge as judge_table
 from zoo.ablate.seed_looks import compare_pairs
@@ -184,6 +188,38 @@ def test_a_side_at_the_border_keeps_its_share_of_the_error(tmp_path: Path) -> No
         assert verdicts[better].word == word
 
 
+def test_a_variant_without_any_run_keeps_its_share_of_the_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a ladder with several looks is trained, its report judges the others at the level of the end."""
+    sweep = load(
+        tmp_path, {"optimizer.weight_decay": [0.1, 0.2, 0.3]}, max_seeds=5, again=False, planted=None
+    )
+    names = [variant.name for variant in sweep.variants]
+    noise = np.random.default_rng(0)
+    table = RunTable(
+        tuple(
+            FinishedRun(
+                name, 1e5, t, seed, 0.7 + (t / 1e6) ** -0.3 * math.exp(0.01 * noise.standard_normal())
+            )
+            for name in names[:2]
+            for t in (1e6, 2e6, 4e6)
+            for seed in range(3)
+        )
+    )
+    shares = "2 variants share the error of 0.05: the first claim on each is made at the level 0.025"
+    for looks, shared in ((Looks(max_seeds=5), True), (None, False)):
+        found = judge_table(table, names[0], looks=looks, waiting=names)[names[1]]
+        assert any(shares in warning for warning in found.warnings) == shared
+    sweep.folder.mkdir(parents=True)
+    write_manifest(sweep.folder, manifest_of(sweep, planner_of(sweep).plan({}), {}))
+    for module in (ladder_verdict, sources):
+        monkeypatch.setattr(module, "read_table", lambda *_, **__: table)
+    assert any(shares in note for note in ladder_verdict.judge_ladder(sweep.folder).notes)
+    zoo("verdict", sweep.folder, "--baseline", names[0])
+    assert shares in capsys.readouterr().out
+
+
 def plain(folder: Path, **fields: Any) -> Sweep:
     return load_sweep(sweep_file(folder, **{"seeds": [0, 1], "max_seeds": 6, **fields}))
 
@@ -247,6 +283,21 @@ def test_the_test_of_pairs_at_a_look(tmp_path: Path) -> None:
     wide = judge(looked(tmp_path / "wide", 6, finals), alpha=0.2)
     assert wide.level_text == "80%" and "80% interval" in wide.sentences[0]
     assert "difference (80%)" in [column.title for column in verdict_table(wide).columns]
+
+
+def test_a_variant_without_a_look_yet_keeps_its_share_of_the_error(tmp_path: Path) -> None:
+    """Its seeds come later. A variant that changes nothing will claim nothing; a fixed sweep has one look."""
+    base = [3.0, 3.02, 2.99, 3.01]
+    better = [x - d for x, d in zip(base, (0.01, 0.012, 0.009, 0.013), strict=True)]
+    late, same = {"a": base, "b": better, "c": [2.9]}, {"a": base, "b": better, "c": base}
+    for name, finals, most, variants in (
+        ("late", late, 6, 2),
+        ("same", same, 6, 1),
+        ("once", late, None, 1),
+    ):
+        verdict = judge(looked(tmp_path / name, most, finals)).verdicts[1]
+        assert verdict.comparison is not None
+        assert verdict.p == pytest.approx(variants * verdict.comparison.p)
 
 
 def test_before_the_first_look_there_is_no_word(tmp_path: Path) -> None:

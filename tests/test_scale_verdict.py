@@ -610,7 +610,7 @@ def write_samples(file: Path, shift: float, order: int = 1, **changes: Any) -> N
                 **changes,
             }
         )
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    file.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
 
 
 def test_samples_of_the_evaluation_harness(tmp_path: Path) -> None:
@@ -629,6 +629,8 @@ def test_samples_of_the_evaluation_harness(tmp_path: Path) -> None:
     scores = read_samples(tmp_path / "adamw-0.jsonl").values
     assert scores == pytest.approx([-5.0 - q % 3 - 0.1 * q for q in range(12)])
     assert read_samples(tmp_path / "adamw-0.jsonl", "acc").values == (1.0,) * 6 + (0.0,) * 6
+    write_samples(tmp_path / "muon-2.jsonl", 1.2, doc={"question": "one line\u2028and another\x85"})
+    assert read_samples(tmp_path / "muon-2.jsonl").values[0] == pytest.approx(-3.8)
     table.write_text("\n".join(rows).replace(".jsonl", ".jsonl#acc"))
     assert judge(read_runs(table), "adamw")["muon"].measured.items.difference == 0  # type: ignore[union-attr]
 

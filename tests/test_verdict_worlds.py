@@ -905,6 +905,23 @@ def test_runs_at_other_rates_are_named_unless_they_are_a_tuning(tmp_path: Path) 
         assert not any("left out of the comparison" in warning for warning in warnings)
 
 
+@pytest.mark.parametrize("rates", ((2e-3,), (5e-4, 2e-3)))
+def test_runs_at_other_rates_that_are_no_tuning_leave_the_size_as_it_is(rates: Sequence[float]) -> None:
+    """One rate beside that of the comparison would be a border, two would show an error of tuning."""
+    runs = [replace(run, rate=1e-3) for run in world([1.3], tau=0.01, seeds=4, sizes=[1e6])]
+    odd = [
+        replace(run, seed=7 + i, rate=rate, loss=1.01 * run.loss)
+        for i, rate in enumerate(rates)
+        for run in runs
+        if run.seed == 0
+    ]
+    alone, beside = (judge(RunTable((*runs, *more)), "a", margin=2.0)["b"] for more in ((), odd))
+    assert alone.word == beside.word == "faster"
+    assert (beside.measured.sizes, beside.measured.gap) == (alone.measured.sizes, None)
+    assert [side.tuning_runs for side in beside.measured.pairs[1e6].sides] == [0, 0]
+    assert sum("left out of the comparison" in warning for warning in beside.warnings) == 2
+
+
 @pytest.mark.parametrize("gain", (1.5, 1 / 1.5))
 @pytest.mark.parametrize("cost", (0.5, 3.0))
 def test_claims_have_a_direction(gain: float, cost: float) -> None:
@@ -1080,7 +1097,10 @@ def test_costs_of_one_side_alone_are_named(cost: str) -> None:
     for who, name in (("a", "the baseline"), ("b", "b")):
         known = [with_cost(run) if run.variant == who else run for run in runs]
         warnings = judge(RunTable(tuple(known)), "a")["b"].warnings
-        assert f"{cost} are known of {name} alone, and not compared" in warnings
+        assert f"{cost} at the largest size are known of {name} alone, and not compared" in warnings
+    below = [run if run.variant == "b" and run.size == max(SIZES) else with_cost(run) for run in runs]
+    warnings = judge(RunTable(tuple(below)), "a")["b"].warnings
+    assert f"{cost} at the largest size are known of the baseline alone, and not compared" in warnings
     both = judge(RunTable(tuple(map(with_cost, runs))), "a")["b"].warnings
     assert not any("alone, and not compared" in warning for warning in both)
 
@@ -1174,6 +1194,19 @@ def tuned_world(factor: float, tau: float = 0.01, seeds: int = 5) -> list[Finish
             for rate, more in ((2e-3, 0.02), (4e-3, 0.0), (8e-3, 0.02))
         ),
     ]
+
+
+def test_a_comparison_at_another_rate_than_the_best_one_is_named() -> None:
+    """A baseline that is trained at the second best of its rates needs more tokens by that alone."""
+    runs = tuned_world(1.2)
+    more = [replace(run, rate=1e-3, loss=run.loss + 0.05) for run in runs if run.tuning and run.rate == 2e-3]
+    table = RunTable((*runs, *more))
+    assert not [text for text in judge(table, "a")["b"].warnings if "lowest loss" in text]
+    second = [replace(run, rate=2e-3) if run.variant == "a" and not run.tuning else run for run in table.runs]
+    assert (
+        "the baseline: another rate than that of the comparison had the lowest loss in the tuning, at 1M: "
+        "0.002 instead of 0.004" in judge(RunTable(tuple(second)), "a")["b"].warnings
+    )
 
 
 @pytest.mark.parametrize(

@@ -84,10 +84,13 @@ class SeedPlanner:
         compared = {run.variant for run in plan.runs if "final" in run.phases}
         if sweep.baseline not in compared or len(compared) < 2:
             return False  # rates at a border: there is nothing to compare
-        looks = Looks(max_seeds=sweep.max_seeds)
         # A side at the border keeps its share of alpha, as in the report, although it gets no seeds.
         verdicts = judge_table(
-            table_of(sweep, plan.runs, outcomes), sweep.baseline, margin=sweep.scale.margin, looks=looks
+            table_of(sweep, plan.runs, outcomes),
+            sweep.baseline,
+            margin=sweep.scale.margin,
+            looks=Looks(max_seeds=sweep.max_seeds),
+            waiting=[variant.name for variant in sweep.variants],
         )
         still = [name for name in undecided(verdicts, sweep.baseline) if name in compared]
         left_out = {name: verdicts[name].measured.left_out for name in still}

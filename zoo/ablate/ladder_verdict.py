@@ -84,7 +84,8 @@ def judge_ladder(
     manifest = read_manifest(folder)
     baseline = baseline or manifest.baseline
     margin, looks = declared(folder)
-    verdicts = judge(read_table([folder], metric=metric), baseline, margin=margin, alpha=alpha, looks=looks)
+    table, names = read_table([folder], metric=metric), manifest.variant_names
+    verdicts = judge(table, baseline, margin=margin, alpha=alpha, looks=looks, waiting=names)
     return LadderVerdict(manifest, baseline, alpha, verdicts)
 
 

@@ -133,6 +133,11 @@ class Manifest(Config):
     lines: str | None = None
     runs: tuple[Run, ...]
 
+    @property
+    def variant_names(self) -> list[str]:
+        """The names of the variants, in the order of the sweep file."""
+        return [variant.name for variant in self.variants]
+
     @field_validator("metric")
     @classmethod
     def _measure(cls, value: str) -> str:

@@ -108,8 +108,7 @@ class LadderProgress:
         scale = self.sweep.scale
         assert scale is not None  # a ladder
         table, looks = RunTable(runs, loss=self.sweep.measure, by_parabola=True), self.looks
-        waiting = self.sizes.keys() - common.keys() if looks.several else ()
-        return judge(table, self.sweep.baseline, margin=scale.margin, looks=looks, waiting=waiting)
+        return judge(table, self.sweep.baseline, margin=scale.margin, looks=looks, waiting=self.sizes)
 
 
 def progress(sweep: Sweep) -> LadderProgress:

@@ -49,7 +49,7 @@ class Results:
     @property
     def variants(self) -> list[str]:
         """The names of the variants, in the order of the sweep."""
-        return [variant.name for variant in self.manifest.variants]
+        return self.manifest.variant_names
 
     def runs(self, variant: str, phase: str = "final") -> list[Run]:
         """The runs of a variant in a phase, in the order of the seeds."""

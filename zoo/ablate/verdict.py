@@ -116,9 +116,10 @@ def judge(results: Results, alpha: float = ALPHA) -> Judgement:
 
     Returns:
         The verdicts. If the sweep adds seeds up to a declared maximum, p values and intervals account for
-        the earlier looks. A variant is better or worse if the adjusted p value is at most alpha, no failed
-        run could have changed that, and tuning alone does not make such a difference. It is equal if all its
-        losses are those of the baseline bit for bit.
+        the earlier looks, and a variant that cannot be tested yet keeps its share of alpha. A variant is
+        better or worse if the adjusted p value is at most alpha, no failed run could have changed that, and
+        tuning alone does not make such a difference. It is equal if all its losses are those of the baseline
+        bit for bit.
 
     Raises:
         ZooError: Alpha is not between 0 and 1.
@@ -127,10 +128,14 @@ def judge(results: Results, alpha: float = ALPHA) -> Judgement:
         raise ZooError(f"report: alpha {alpha:g}: expected a probability between 0 and 1, e.g. 0.05")
     others = [variant for variant in results.variants if variant != results.baseline]
     comparable = [variant for variant in others if _choose_test(results, variant, alpha) is not None]
-    level = alpha / max(1, len(comparable))  # Holm's correction requires this level for the smallest p value
-    comparisons = {v: _compare(results, v, alpha, level) for v in comparable}
-    adjusted = dict(zip(comparisons, holm([c.p for c in comparisons.values()]), strict=True))
     verdicts = [_verdict_without_test(results, variant, alpha) for variant in results.variants]
+    waiting = [verdict.variant for verdict in verdicts if verdict.word not in ("baseline", "equal")]
+    later = 0 if results.manifest.max_seeds is None else len(set(waiting) - set(comparable))
+    # Holm's correction requires this level for the smallest p value.
+    level = alpha / max(1, len(comparable) + later)
+    comparisons = {v: _compare(results, v, alpha, level) for v in comparable}
+    ps = [*(comparison.p for comparison in comparisons.values()), *[1.0] * later]
+    adjusted = dict(zip(comparisons, holm(ps), strict=False))
     for i, verdict in enumerate(verdicts):
         if verdict.variant in comparisons:
             comparison, p = comparisons[verdict.variant], adjusted[verdict.variant]

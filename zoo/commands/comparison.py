@@ -282,22 +282,24 @@ def verdict(
     if out is not None:
         require_folder(out)
     missing: list[str] = []
+    variants: list[str] = []
     title, description = runs[0].stem if len(runs) == 1 else f"{len(runs)} runs", None
     if is_ladder(runs[0]):
         manifest = read_manifest(runs[0])
         margin, looks = declared(runs[0], margin, looks)
         missing, title, description = missing_runs(manifest), manifest.name, manifest.description
+        variants = manifest.variant_names
     export = LoggerExport(names, pattern, tag, tokens_per_step)
     table = read_table(runs, export, metric, item_cluster)
     if aa:
         table = halved(table, baseline)
-    verdicts = judge(table, baseline, margin=margin, alpha=alpha, looks=looks)
+    verdicts = judge(table, baseline, margin=margin, alpha=alpha, looks=looks, waiting=variants)
     if rounds is not None:  # after all checks
         from zoo.ablate.timing import measure_speeds
 
         measure_speeds(runs[0], rounds)
         table = read_table(runs, export, metric, item_cluster)
-        verdicts = judge(table, baseline, margin=margin, alpha=alpha, looks=looks)
+        verdicts = judge(table, baseline, margin=margin, alpha=alpha, looks=looks, waiting=variants)
     written: Path | None = None
     if out is not None:
         from zoo.report.ladder import write_ladder

@@ -282,20 +282,16 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
 
 
 def _costs_of_one_side(measurement: VariantMeasurement) -> Iterator[str]:
-    """Name costs that are not compared because they are known of one side alone."""
-    disturbed = any(run.disturbed for run in _compared(measurement))
+    """Name costs that are not compared because at the largest size they are known of one side alone."""
+    if not measurement.usable:
+        return
+    sides = measurement.pairs[measurement.usable[-1].params].sides
     for what in ("flops", "seconds"):
-        known = [
-            any(
-                getattr(run, what) is not None
-                for pair in measurement.pairs.values()
-                for run in pair.sides[k].compared
-            )
-            for k in (0, 1)
-        ]
+        known = [any(getattr(run, what) is not None for run in side.compared) for side in sides]
+        disturbed = what == "seconds" and any(run.disturbed for run in _compared(measurement))
         if known[0] != known[1] and not disturbed:
             who = "the baseline" if known[0] else measurement.name
-            yield f"{what} are known of {who} alone, and not compared"
+            yield f"{what} at the largest size are known of {who} alone, and not compared"
 
 
 def _different_makings(measurement: VariantMeasurement) -> Iterator[str]:

@@ -7,6 +7,7 @@ chance, and progress shows in the log-probability long before it shows in the ac
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 from collections.abc import Iterable
@@ -55,7 +56,8 @@ def read_samples(file: Path, metric: str | None = None, cluster: str | None = No
     """
     samples: dict[int, _Sample] = {}
     first_filter: object = None
-    for number, line in enumerate(read_text(file, TEXT_BYTES, DataError).splitlines(), 1):
+    lines = io.StringIO(read_text(file, TEXT_BYTES, DataError))  # splitlines would split at U+2028 as well
+    for number, line in enumerate(lines, 1):
         place = f"{file}:{number}"
         sample = parse_json(line, place, DataError)
         try:

@@ -201,6 +201,9 @@ def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:
     final = [run for run in runs if (not run.tuning if run.final is None else run.final)]
     counts = {point: sum(run.point == point for run in final) for point in points}
     chosen = min(points, key=lambda point: (-counts[point], means.get(point, math.inf)))
+    if not choosing and runs[0].drawn is None:
+        others = tuple(run for run in runs if run.point != chosen)
+        return replace(_untuned([run for run in runs if run.point == chosen], [chosen]), dropped=others)
     at_chosen, none_ended = _of_comparison([run for run in runs if run.point == chosen])
     fresh = [run for run in at_chosen if run not in choosing]
     kept = {run.tokens for run in fresh}

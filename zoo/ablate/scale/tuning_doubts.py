@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from zoo.ablate.scale.measure import SizePair, VariantMeasurement
 from zoo.ablate.scale.runs import AGAIN, format_counts
 from zoo.ablate.scale.tuned import TunedSize
-from zoo.ablate.scale.tuning import equal_steps, near_border
+from zoo.ablate.scale.tuning import best_tried, equal_steps, near_border
 
 SAME_STEP = 0.05
 """Difference of the logarithms of two factors between neighbouring rates below which they count as equal."""
@@ -33,6 +33,7 @@ def tuning_doubts(measurement: VariantMeasurement) -> Iterator[str]:
     for name, side in zip(names, sides, strict=True):
         if not shared:
             yield from _untuned_rates(measurement, name, side)
+        yield from _worse_rates(measurement, name, side)
         if any(size.reused for size in side):
             yield (
                 f"{name}: runs that chose the rate count in the comparison as well, where their losses are "
@@ -79,6 +80,27 @@ def _untuned_rates(measurement: VariantMeasurement, name: str, side: Sequence[Tu
         some_are_tuned = any(size.tuned for size in side)
         how = "transferred, not bracketed" if some_are_tuned else "not tuned in this table"
         yield f"{name}: the rate is {how}, at {format_counts(untuned)}"
+
+
+def _worse_rates(measurement: VariantMeasurement, name: str, side: Sequence[TunedSize]) -> Iterator[str]:
+    """Name the sizes of a side that are compared at a rate other than the best one of the tuning."""
+    worse = {
+        n: f"{size.rate:.4g} instead of {best_tried(size.tried):.4g}"
+        for n, size in zip(measurement.pairs, side, strict=True)
+        if _is_worse(size)
+    }
+    if worse:
+        yield (
+            f"{name}: another rate than that of the comparison had the lowest loss in the tuning, at "
+            f"{format_counts(worse)}: {', '.join(dict.fromkeys(worse.values()))}"
+        )
+
+
+def _is_worse(side: TunedSize) -> bool:
+    """Whether the rate of the comparison was tried, and another one had a lower mean loss."""
+    if side.rate is None or side.interpolated or side.second_key is not None:
+        return False
+    return side.tried[side.rate] > min(side.tried.values())
 
 
 def _shares_rates(measurement: VariantMeasurement) -> bool:

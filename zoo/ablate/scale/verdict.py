@@ -125,7 +125,8 @@ def judge(
         margin: the factor within which two sides count as equal, above 1; None: nothing is called equal.
         alpha: the probability of any false claim, and of a false alarm.
         looks: the declarations if seeds or sizes are added until a decision; None: there is one look.
-        waiting: names of variants that have no runs in the table yet and will make claims at later looks.
+        waiting: names of variants that will make claims at later looks. Those without runs in the table keep
+            their share of the error until then; with one look there is nothing to wait for.
 
     Returns:
         The verdict on every other variant.
@@ -155,6 +156,7 @@ def judge(
         variant.loss = table.loss
         _look(variant, alpha, looks)
         add_costs(variant, _ratios(table, baseline, variant.name))
+    waiting = {*waiting} - {*table.variants} if looks.several else set()
     answers = word_all(measurements, baseline, margin, alpha, looks, waiting)
     others_answers = word_all({**measurements, **robust}, baseline, margin, alpha, looks, waiting)
     return {
