@@ -292,7 +292,7 @@ def verdict(
     export = LoggerExport(names, pattern, tag, tokens_per_step)
     table = read_table(runs, export, metric, item_cluster)
     if aa:
-        table = halved(table, baseline)
+        table, variants = halved(table, baseline), []
     verdicts = judge(table, baseline, margin=margin, alpha=alpha, looks=looks, waiting=variants)
     if rounds is not None:  # after all checks
         from zoo.ablate.timing import measure_speeds
