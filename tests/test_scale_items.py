@@ -65,6 +65,15 @@ def test_items_at_one_size_are_claimed_after_the_tokens() -> None:
     assert sentences(worse, "a", None)[0].endswith(" at 1M, worse.")
 
 
+def test_items_without_noise_are_no_claim() -> None:
+    """All right against all wrong, with every seed: a t test would take that for certainty."""
+    found = judge(RunTable(tuple(one_size(1.5, lambda run: (float(run.variant == "b"),) * 4))), "a")["b"]
+    assert found.measured.items is not None
+    assert (found.measured.items.difference, found.measured.items.p_value) == (1, 1)
+    assert found.claims == ("largest",)
+    assert any(warning.startswith("items: every question differs by the same") for warning in found.warnings)
+
+
 def test_seconds_at_one_size_must_exceed_what_tuning_makes() -> None:
     """As for tokens: three standard deviations of the error that all seeds share."""
     losses = (2.16, 2.14, 2.13, 2.14, 2.16)

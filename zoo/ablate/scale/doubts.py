@@ -276,6 +276,8 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
             "they have some, at one budget of the largest size; fewer say something of checkpoints, not of "
             "recipes" + OTHERS * (len(measurement.outcomes) > 1)
         )
+    if measurement.items is not None and not measurement.items.se:
+        yield "items: every question differs by the same amount, so that no noise is known; no claim is made"
     yield from _costs_of_one_side(measurement)
     if not measurement.rounds and any(cost.name == "seconds" for cost in measurement.costs):
         yield "seconds are those of the runs: compare them only where nothing else ran on the machine"

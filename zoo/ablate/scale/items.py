@@ -65,9 +65,9 @@ class ItemDifference:
 
     @property
     def p_value(self) -> float:
-        """The two-sided p-value of no difference."""
+        """The two-sided p-value of no difference; 1 without noise, which a t test takes for certainty."""
         if not self.se:
-            return float(self.difference == 0)
+            return 1.0
         return two_sided_p(self.difference / self.se, self.df)
 
     def half_width(self, level: float = LEVEL) -> float:
