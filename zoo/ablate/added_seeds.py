@@ -90,7 +90,7 @@ class SeedPlanner:
             sweep.baseline,
             margin=sweep.scale.margin,
             looks=Looks(max_seeds=sweep.max_seeds),
-            waiting=[variant.name for variant in sweep.variants],
+            waiting=sweep.variant_names,
         )
         still = [name for name in undecided(verdicts, sweep.baseline) if name in compared]
         left_out = {name: verdicts[name].measured.left_out for name in still}

@@ -143,7 +143,7 @@ class LadderPlanner:
             self._sweep.baseline,
             margin=scale.margin,
             looks=Looks(sizes=declared),
-            waiting=[variant.name for variant in self._sweep.variants],
+            waiting=self._sweep.variant_names,
         )
         return bool(undecided(verdicts, self._sweep.baseline))
 

@@ -104,6 +104,11 @@ class Sweep:
         parts += [] if self.scoring is None else [plain(self.scoring.settings)]
         return digest([*parts, plain(self.scale)] if self.scale else parts)
 
+    @property
+    def variant_names(self) -> list[str]:
+        """The names of the variants, in the order of the sweep file."""
+        return [variant.name for variant in self.variants]
+
     def outcome(self, run: str) -> Outcome:
         """The state of a run, by its id; see `read_outcome`."""
         return read_outcome(self.runs / run, self.measure, self.scoring)

@@ -29,16 +29,8 @@ from zoo.utils.measures import CROSS_ENTROPY, MEASURES, Measure
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = (
     *("rate", "flops", "seconds", ITEMS, "horizon", "trunk", "data", "passes", "overlap", "spikes"),
-    *(
-        "objective",
-        "parameters",
-        "configured_rate",
-        "second_key",
-        "range",
-        "commit",
-        "machine",
-        "bfloat16_product",
-    ),
+    *("objective", "parameters", "configured_rate", "second_key", "range"),
+    *("commit", "machine", "bfloat16_product"),
 )
 COUNTS = ("size", "tokens", "horizon", "parameters")
 """The columns whose numbers may end in K, M or B."""
