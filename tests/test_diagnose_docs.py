@@ -32,16 +32,16 @@ def test_the_commands_on_diagnostics(folder: Path, capsys: pytest.CaptureFixture
     """A config of one's own stands for the shipped one, and runs of it for those of the page."""
     fields = tiny_fields(folder, steps=100, diagnose_every=100)
     (folder / "small.yaml").write_text(dump_config(load_config(fields, AMOS)), encoding="utf-8")
-    typed("train small.yaml", "name=demo")
+    typed("train small.yaml", "name=my-run")
     for name in ("runs/sweep", "models/llama"):
-        shutil.copytree("runs/demo", name)
+        shutil.copytree("runs/my-run", name)
     commands = re.findall(r"^\$ zoo (.*?) *(?:#.*)?$", INSIDE, re.M)
     assert [command.split()[0] for command in commands] == ["inspect"] * 2 + ["suggest-lr"] * 2 + ["report"]
     for command in commands:
         typed(command.replace("quickstart-wesar-amos", "small.yaml --steps 100"))
     told = capsys.readouterr().out
     assert told.count("suggested: optimizer.lr=") == 2
-    seen = {path.name for path in (folder / "runs/demo/inspect").iterdir()}
+    seen = {path.name for path in (folder / "runs/my-run/inspect").iterdir()}
     assert {"inspect.html", "inspect.json", "ratio.png"} < seen
     assert (folder / "seen/attention-entropy.png").is_file()
     assert (folder / "report/report.html").is_file()

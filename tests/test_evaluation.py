@@ -334,7 +334,7 @@ def test_the_commands_of_the_docs(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(run, "runs/demo")
+    shutil.copytree(run, "runs/my-run")
     save_model(_model(run), "models/llama/model.safetensors")
     for name in ("book.txt", "news.txt"):
         Path(name).write_text(POEM, encoding="utf-8")
@@ -347,7 +347,7 @@ def test_the_commands_of_the_docs(
             assert json.loads(captured.out)["scores"]
         else:
             assert "per token" in captured.out
-    assert Path("runs/demo/perplexity.png").read_bytes().startswith(PNG)
+    assert Path("runs/my-run/perplexity.png").read_bytes().startswith(PNG)
 
 
 def _model(path: Path) -> Model:

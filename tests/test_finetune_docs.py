@@ -25,10 +25,10 @@ OURS = [FIRST, "LoRA, WeSaR and others", "What is trained, and how fast"]
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with runs/demo."""
+    """A folder with runs/my-run."""
     path = tmp_path_factory.mktemp("demo")
     fields = tiny_fields(path, steps=10, eval_every=10, checkpoint_every=10)
-    train(load_config({**fields, "name": "demo"}))
+    train(load_config({**fields, "name": "my-run"}))
     return path
 
 
@@ -52,7 +52,7 @@ def test_the_commands(
 
 def test_lora_is_merged_exactly(demo: Path) -> None:
     """Before the first step B is 0 and nothing changes, not a bit; after training the rounding of a sum."""
-    source = demo / "runs/demo"
+    source = demo / "runs/my-run"
     fields = tiny_fields(demo, steps=6, eval_every=6, checkpoint_every=6) | {"name": "trained"}
     config = load_config({**fields, "model": {"from": str(source)}, "reparam": "lora"})
     tensors = load_file(find_checkpoint(source) / "model.safetensors")

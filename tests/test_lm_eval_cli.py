@@ -81,7 +81,7 @@ def test_the_page(
 ) -> None:
     """Its commands run, and its lines of Python find the same scores."""
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(run, "runs/demo")
+    shutil.copytree(run, "runs/my-run")
     write_page(tmp_path)
     lines = [line.removeprefix("$ zoo ").split("  #")[0] for line in PAGE.splitlines() if "--tasks" in line]
     commands = [line for line in lines if line.startswith("eval ")]
@@ -90,12 +90,12 @@ def test_the_page(
         typed(command)
         captured = capsys.readouterr()
         if "--json" in command:
-            assert captured.out == Path("runs/demo/tasks.json").read_text("utf-8")
+            assert captured.out == Path("runs/my-run/tasks.json").read_text("utf-8")
             assert {score["fewshot"] for score in json.loads(captured.out)["scores"]} == {2}
         else:
             assert "acc_norm" in captured.out
             assert ("lambada" in captured.out) == ("Only the first 2 of each" in captured.out)
-            assert captured.out.endswith("wrote runs/demo/tasks.json\n")
+            assert captured.out.endswith("wrote runs/my-run/tasks.json\n")
         assert captured.err == ""
     monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)  # asks the machine for long
     (block,) = re.findall(r"```python\n(import lm_eval\n.*?)```", PAGE, re.DOTALL)
@@ -103,7 +103,7 @@ def test_the_page(
         found: dict[str, Any] = {}
         exec(block.replace("tasks=[", f"num_fewshot={fewshot}, tasks=["), found)
         report, _ = tasks(
-            Path("runs/demo"), ["quiz"], task_path=Path("tasks"), num_fewshot=fewshot, device="cpu"
+            Path("runs/my-run"), ["quiz"], task_path=Path("tasks"), num_fewshot=fewshot, device="cpu"
         )
         expected = found["results"]["results"]["quiz"]
         assert {s.metric: s.value for s in report.scores} == {

@@ -15,6 +15,7 @@ from zoo.data.dataset import BatchSpec
 from zoo.data.images.digits import DigitsData
 from zoo.models import ResNet
 from zoo.run.config import load_config
+from zoo.run.warm.convert import convert
 from zoo.train.run import train
 
 STEM = {"channels": 1, "stem_size": 3, "stem_stride": 1, "pool_size": 1, "pool_stride": 1}
@@ -84,3 +85,11 @@ def test_two_processes(tmp_path: Path) -> None:
     means = [model.stem.conv(half).mean((0, 2, 3)) for half, _ in halves]
     statistic = trained.state_dict()["stem.norm.mean"]
     torch.testing.assert_close(statistic, 0.1 * (means[0] + means[1]) / 2, atol=1e-7, rtol=1e-5)
+
+
+def test_a_conversion_speaks_of_no_tokenizer(tmp_path: Path) -> None:
+    """A model of images has none, which is nothing that a user has to be told."""
+    folder = train(load_config(tiny(tmp_path, "images"), ["train.steps=4"])).folder
+    text = str(convert(folder, tmp_path / "wesar", to="wesar"))
+    assert text.startswith(f"wrote {tmp_path / 'wesar'}: wesar\nlargest difference of a logit")
+    assert "tokenizer" not in text

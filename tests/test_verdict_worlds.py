@@ -1126,6 +1126,20 @@ def test_one_run_under_several_seeds_has_no_noise() -> None:
     assert not any("same losses" in warning for warning in real.warnings)
 
 
+def test_a_run_under_two_of_three_seeds_is_named() -> None:
+    """At one budget losses of four digits can agree by chance; at several they do not."""
+    runs = [run for run in world([1.3] * 5, tau=0.02) if run.variant == "a" or run.seed != 2]
+    copied = [replace(run, seed=2) for run in runs if run.variant == "b" and run.seed == 0]
+    found = judge(RunTable((*runs, *copied)), "a")["b"]
+    reason = "the noise of seeds is underestimated; expected runs that differ"
+    named = [warning for warning in found.warnings if reason in warning]
+    assert [warning.split(" have the same losses, at ")[0] for warning in named] == ["b: seeds 0, 2"]
+    once = judge(RunTable(tuple(run for run in (*runs, *copied) if run.tokens == runs[0].tokens)), "a")["b"]
+    partial = judge(RunTable((*runs, *copied[:1])), "a")["b"]
+    for other in (once, partial):
+        assert not any("have the same losses" in warning for warning in other.warnings)
+
+
 def test_rates_that_differ_by_rounding_alone() -> None:
     runs = [replace(run, rate=4e-3 * (1 + 1e-9 * run.seed)) for run in world([1.3], tau=0.02, sizes=[1e6])]
     with pytest.raises(

@@ -162,7 +162,7 @@ def test_training_goes_on_from_it(run: Path, tmp_path: Path) -> None:
 def test_the_commands(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Those of the page's section, typed as they stand there."""
     monkeypatch.chdir(run.parent.parent)
-    run.with_name("demo").symlink_to(run)
+    run.with_name("my-run").symlink_to(run)
     page = sections("fine-tuning.md")
     Path("tune.yaml").write_text(page["Starting from a checkpoint"].files["tune.yaml"], encoding="utf-8")
     Path("notes.txt").write_text(TEXT, encoding="utf-8")

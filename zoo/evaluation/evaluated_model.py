@@ -122,5 +122,5 @@ def _tokenizer(model: Path, tokenizer: Path | None) -> Tokenizer:
     except DataError as error:
         raise DataError(
             f"{error}; name the folder of the one that made the model's tokens, e.g. --tokenizer "
-            "runs/demo/tokenizer"
+            "runs/my-run/tokenizer"
         ) from error

@@ -1,7 +1,7 @@
 """zoo's models in lm-evaluation-harness, registered as `zoo`; this module needs the extra `eval`.
 
 import zoo.evaluation.harness
-lm_eval.simple_evaluate("zoo", {"path": "runs/demo"}, tasks=["my_task"])
+lm_eval.simple_evaluate("zoo", {"path": "runs/my-run"}, tasks=["my_task"])
 """
 
 from __future__ import annotations

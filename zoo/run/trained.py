@@ -149,8 +149,12 @@ def bring_tokenizer(source: Path, folder: Path) -> str:
         folder: an existing folder.
 
     Returns:
-        The result in words, because not every model comes with a tokenizer.
+        The result in words, because not every model comes with a tokenizer; nothing if the model was not
+        trained on text.
     """
+    data = data_of(source)
+    if data is not None and not hasattr(data, "tokenizer"):
+        return ""
     try:
         tokenizer = tokenizer_of(source)
     except DataError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from statistics import mean, stdev
@@ -36,6 +37,8 @@ SHOWN = 20
 """Largest number of characters of a commit or machine."""
 MOST_PLACES = 3
 """Largest number of rows whose places are listed one by one."""
+ALL_SEEDS = "all seeds"
+"""The words for seeds that have the same losses, if there are no others."""
 OTHERS = ". Of several outcomes the first that the table names is judged, and no other takes its place"
 
 
@@ -126,11 +129,16 @@ def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
             rest = "there is no interval"
         yield f"{one_seed} at {format_counts(alone)}: {rest}"
     for k, name in enumerate(("the baseline", measurement.name)):
-        if copies := [n for n, pair in measurement.pairs.items() if _is_copied(pair.sides[k])]:
-            yield (
-                f"{name}: all seeds have the same losses, at {format_counts(copies)}: the noise of seeds is "
-                "not measured; expected runs that differ, and not one run under several seeds"
-            )
+        copies = defaultdict(list)
+        for n, pair in measurement.pairs.items():
+            copies[_copied_seeds(pair.sides[k])].append(n)
+        for seeds, sizes in copies.items():
+            if seeds:
+                effect = "not measured" if seeds == ALL_SEEDS else "underestimated"
+                yield (
+                    f"{name}: {seeds} have the same losses, at {format_counts(sizes)}: the noise of seeds is "
+                    f"{effect}; expected runs that differ, and not one run under several seeds"
+                )
 
 
 def _same_losses(measurement: VariantMeasurement) -> Iterator[str]:
@@ -350,13 +358,23 @@ def _counts(measurement: VariantMeasurement) -> Iterator[str]:
         )
 
 
-def _is_copied(side: TunedSize) -> bool:
-    """Whether there are several seeds, and the loss of every budget is the same for all of them."""
-    losses = {(run.tokens, run.loss) for run in side.compared}
-    seeds = {run.seed for run in side.compared}
-    if not all(math.isfinite(loss) for _, loss in losses):
-        return False  # runs that diverged are named as such
-    return len(seeds) > 1 and len(losses) == len({tokens for tokens, _ in losses}) < len(side.compared)
+def _copied_seeds(side: TunedSize) -> str:
+    """The seeds that have the same loss at every budget, in words; empty if there are none.
+
+    Runs that diverged are named elsewhere. A single budget that some of the seeds share may be a coincidence
+    of rounded losses.
+    """
+    points = {(run.tokens, run.loss) for run in side.compared}
+    seeds = sorted({run.seed for run in side.compared})
+    if len(seeds) > 1 and len(points) == len({tokens for tokens, _ in points}) < len(side.compared):
+        return ALL_SEEDS if all(math.isfinite(loss) for _, loss in points) else ""
+    curves = defaultdict(list)
+    for seed in seeds:
+        curve = {run.tokens: run.loss for run in side.compared if run.seed == seed}
+        if len(curve) > 1 and all(map(math.isfinite, curve.values())):
+            curves[tuple(sorted(curve.items()))].append(seed)
+    groups = [group for group in curves.values() if len(group) > 1]
+    return " and ".join(f"seeds {', '.join(map(str, group))}" for group in groups)
 
 
 def _is_complete(side: TunedSize) -> bool:

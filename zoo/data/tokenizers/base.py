@@ -213,7 +213,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     """Load a tokenizer that `Tokenizer.save` wrote.
 
     Args:
-        folder: the tokenizer's folder, for instance ``runs/demo/tokenizer``.
+        folder: the tokenizer's folder, for instance ``runs/my-run/tokenizer``.
 
     Raises:
         DataError: The folder has no tokenizer, or its files do not belong together.

@@ -33,7 +33,7 @@ class WarmStart:
         before: loss of the source on the text in nats per target; None: it was not measured.
         after: loss of the converted model.
         logits: largest relative difference of a logit; None if the conversion is approximate.
-        tokenizer: how the tokenizer was copied, in words.
+        tokenizer: how the tokenizer was copied, in words; "": the model was not trained on text.
         unmeasured: why there are no losses; "": there are.
     """
 
@@ -52,7 +52,7 @@ class WarmStart:
 
     def __str__(self) -> str:
         """The result as lines for the console."""
-        lines = [f"wrote {self.folder}: {self.to}", self.tokenizer]
+        lines = [f"wrote {self.folder}: {self.to}", *filter(None, [self.tokenizer])]
         if self.logits is not None:
             lines.append(f"largest difference of a logit, relative to the largest: {self.logits:.1e}")
         if self.difference is None:
