@@ -165,7 +165,7 @@ def test_without_a_line(tmp_path: Path) -> None:
 
 def test_a_begun_question_says_what_is_known(tmp_path: Path, rows: list[dict[str, str]]) -> None:
     found, state = chapter(tmp_path, rows[:3])  # a part of the tuning
-    assert found.status.startswith("3 runs have ended, in 0.03 core-hours; 180 were planned")
+    assert found.status.startswith("3 runs have ended, in 0.03 core-hours; 180 were planned, without ")
     assert {row.word for row in found.rows} == {"begun"}
     assert not state.complete
 
@@ -357,6 +357,7 @@ def test_the_largest_stable_rate(tmp_path: Path) -> None:
     # Small has its lowest loss at 2e-3, by 2 nats: 1e-3 was too slow, and 4e-3 is too fast.
     assert stable == {"small": 2e-3, "he": 2e-3}
     shown = stability(ASKED, found)
+    assert shown.status.endswith("planned.")  # nothing is tuned, so that no rate is added
     assert shown.picture in shown.plots
     (table,) = (block for section in shown.sections for block in section.blocks if isinstance(block, Shown))
     for (_, method, _, largest, best, over, lost, *_), rates in zip(

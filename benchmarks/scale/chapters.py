@@ -93,10 +93,8 @@ def status(state: LadderProgress) -> str:
         for device, hours in state.hours.items()
     )
     begin = f"All runs have ended, {state.ended}" if state.complete else f"{state.ended} runs have ended"
-    return (
-        f"{begin}{taken}, in {hours or 'hours that are not known'}; {state.planned} were planned, without "
-        "the rates that are added beyond the border of a grid."
-    )
+    tuned = ", without the rates that are added beyond the border of a grid" if state.sweep.tune else ""
+    return f"{begin}{taken}, in {hours or 'hours that are not known'}; {state.planned} were planned{tuned}."
 
 
 def judged(question: Question, state: LadderProgress) -> Chapter:
