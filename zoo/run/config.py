@@ -339,7 +339,8 @@ def _completed(given: Located) -> Located:
     optimizer = given.value.get("optimizer")
     if optimizer is None or not isinstance(optimizer.value, dict) or "type" not in optimizer.value:
         return given
-    kind = OPTIMIZERS.choices.get(optimizer.value["type"].value)
+    name = optimizer.value["type"].value
+    kind = OPTIMIZERS.choices.get(name) if isinstance(name, str) else None
     missing = {} if kind is None else {k: v for k, v in kind.older.items() if k not in optimizer.value}
     return merge(given, Located.of({"optimizer": missing})) if missing else given
 
