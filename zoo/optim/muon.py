@@ -326,7 +326,7 @@ class OrthogonalConfig(OptimizerConfig):
         return update_factor(rows, columns, self.adjust)
 
     def update_flops(self, spec: ParamSpec) -> float:
-        """Those of the Newton-Schulz iteration of a hidden matrix; otherwise those of the other optimizer."""
+        """The operations of the Newton-Schulz iteration, or those of the other optimizer's update."""
         if not is_hidden(spec):
             return self.others.update_flops(spec)
         count, rows, columns = MatrixLayout.of(spec, self.split_heads).shape_of(spec.shape)

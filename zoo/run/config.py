@@ -163,7 +163,11 @@ class RunConfig(Config):
 
     @property
     def reach_by_rule(self) -> Reach | None:
-        """The same of a vector under the rule of `transfer`, which multiplies all rates by its horizon."""
+        """The largest distance that the run can move an entry of a vector under the rule of `transfer`.
+
+        The rule multiplies all learning rates, and with them the distance, by its factor for the number of
+        steps. None: no run is configured.
+        """
         reach, train = self.reach, self.train
         if reach is None or train is None:
             return None
