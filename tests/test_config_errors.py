@@ -144,6 +144,14 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
         load_config(file)
 
 
+def test_a_run_folder_that_was_edited(tmp_path: Path) -> None:
+    """Its configuration is completed by the type of the optimizer, which is no word here."""
+    (tmp_path / "config.yaml").write_text("optimizer: {type: [adamw], lr: 1}\n")
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(ConfigError, match=r"config.yaml:1: optimizer.type: value .*did you mean 'adamw'"):
+        load_config(tmp_path)
+
+
 def test_the_name_of_a_file_that_is_no_name(tmp_path: Path) -> None:
     """The message says where the name comes from; a name of its own is enough."""
     file = tmp_path / "my conf.yaml"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hub_tokenizers import saved
 from plugin_state import plugins_forgotten
@@ -130,6 +131,40 @@ def test_the_files_are_those_of_one_process(
     on_cores(2)
     assert contents(config(texts, "together", tokenizer=settings)) == alone
     assert not [record for record in caplog.records if "cannot be loaded" in record.message]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [[65700], np.array([65700]), np.array([65536 + 100]), [-1], np.array([-1]), [1.5], [[1]], 7],
+    ids=repr,
+)
+def test_what_is_no_list_of_ids_is_refused(ids: Any) -> None:
+    """65700 is 164 modulo 2^16, the range of the files' ids, and -1 the last id there is."""
+
+    class Odd(Local):
+        vocab_size = 2**16
+
+        def encode(self, text: str) -> Any:
+            return ids
+
+    with pytest.raises(
+        DataError, match=r"the tokenizer 'local' encodes a text as .*below its vocab_size, 65536"
+    ):
+        encoding.encode_texts(Odd(), ["a"])
+
+
+@pytest.mark.parametrize(
+    "ids", [[], [0, 65535], np.array([], dtype=np.int64), np.array([0, 65535])], ids=repr
+)
+def test_ids_are_kept_in_the_type_of_the_files(ids: Any) -> None:
+    class Large(Local):
+        vocab_size = 2**16
+
+        def encode(self, text: str) -> Any:
+            return ids
+
+    (encoded,) = encoding.encode_texts(Large(), ["a"])
+    assert encoded.dtype == np.uint16 and encoded.tolist() == list(ids)
 
 
 def test_a_validation_corpus_is_encoded_with_the_rest(texts: Path, on_cores: Callable[[int], None]) -> None:

@@ -233,6 +233,15 @@ def test_editors_know_from(folder: Path) -> None:
     assert list(validator.iter_errors({"model": {"form": "runs/gpt"}}))
 
 
+def test_the_short_form_of_data_has_the_tokenizer_as_well(folder: Path) -> None:
+    """`data: text` is `data: {type: text}`; so is the override."""
+    fields = {"model": {"from": str(folder / "runs/gpt")}}
+    kept = load_config({**fields, "data": {"type": "text"}}).data
+    assert kept is not None and kept.model_dump(mode="json")["tokenizer"]["type"] == "saved"
+    assert load_config({**fields, "data": "text"}).data == kept
+    assert load_config(fields, ["data=text"]).data == kept
+
+
 def test_another_tokenizer_is_allowed_by_name(folder: Path) -> None:
     changes: dict[str, Any] = {"data": other_tokenizer(folder), "checkpoint": {"allow": ["tokenizer"]}}
     assert train(tuned(folder, "other-tokens", **changes)).finished

@@ -71,6 +71,7 @@ FILES = [
         "model: {from: {folder}/hub}\n" + TEXT,
         "f.yaml:1: data.tokenizer: missing, and the checkpoint's own cannot be used: no tokenizer in",
     ),
+    (START + "data: {type: [text]}", "f.yaml:2: data.type: "),
     (START + "freeze: [{}]", "f.yaml:2: freeze.0: expected a condition: `roles`, `axes` or `depth`"),
     (START + "freeze: [{depth: [3, 1]}]", r"freeze.0: depth \[3, 1\]: expected the first and the last one"),
     (START + "freeze: [{roles: [matrix]}]", "f.yaml:2: freeze.0.roles.0: value 'matrix': expected"),

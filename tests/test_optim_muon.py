@@ -160,9 +160,10 @@ def test_overrides_of_eta_need_a_rest_that_uses_them() -> None:
         load_config({**fields, "optimizer": muon})
 
 
-def test_a_model_without_hidden_matrices_is_refused() -> None:
+def test_parameters_without_hidden_matrices_are_refused() -> None:
+    """The model may have some that are frozen."""
     embedding = [e for e in Registry(build_model("gpt", **SIZES)) if e.spec.role is Role.EMBEDDING]
-    with pytest.raises(ConfigError, match="muon is for hidden matrices, and the model has none"):
+    with pytest.raises(ConfigError, match="muon is for hidden matrices, and none is trained"):
         MuonConfig(lr=0.1).build(embedding)
 
 

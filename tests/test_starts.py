@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from command_line import zoo
@@ -13,7 +13,7 @@ from tiny_runs import tiny_fields
 from zoo import Amos, build_model, build_optimizer
 from zoo.init import EtaOverride, Registry
 from zoo.models.starts import alpha_start, logit_scale, s_z_start
-from zoo.optim import AdamWConfig, AmosConfig
+from zoo.optim import AdamWConfig, AmosConfig, ScheduleConfig
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
 from zoo.spec import ParamSpec, Role
@@ -51,6 +51,26 @@ def test_the_rules(sizes: tuple[int, int, float, int], alpha: float, s_z: float)
     model: Any = load_config(run(*sizes, **AUTO)).model
     assert model.alpha.init == pytest.approx(alpha)
     assert model.s_z.init == pytest.approx(s_z)
+
+
+def test_a_schedule_may_have_a_list() -> None:
+    """As a plugin's with milestones has; the same fields under another class are another schedule."""
+
+    class Halving(ScheduleConfig):
+        type: Literal["halving"] = "halving"
+        milestones: list[int]
+
+        def after_warmup(self, step: int, peak: int, length: int) -> float:
+            return float(0.5 ** sum(step >= milestone for milestone in self.milestones))
+
+    class Doubling(Halving):
+        def after_warmup(self, step: int, peak: int, length: int) -> float:
+            return 1 / super().after_warmup(step, peak, length)
+
+    optimizer, spec = AdamWConfig(lr=0.1), ParamSpec(Role.SCALING, (4,), ("embed",), start=1.0)
+    assert optimizer.reach(spec, Halving(milestones=[2, 3]), 4) == pytest.approx(0.1 * 2.75)
+    assert optimizer.reach(spec, Halving(milestones=[1]), 4) == pytest.approx(0.1 * 2.5)
+    assert optimizer.reach(spec, Doubling(milestones=[1]), 4) == pytest.approx(0.1 * 7)
 
 
 def test_the_rules_are_functions_of_numbers() -> None:

@@ -30,7 +30,7 @@ from zoo.train.monitor import Monitor
 from zoo.train.run import train
 from zoo.train.step import Stepper, StepResult
 from zoo.utils.device import available, find_device
-from zoo.utils.errors import CheckpointError, ConfigError, DivergenceError, ZooError
+from zoo.utils.errors import CheckpointError, ConfigError, DataError, DivergenceError, ZooError
 from zoo.utils.run_folder import RunFolder
 from zoo.utils.sharded import norms
 
@@ -63,6 +63,17 @@ def take(step: Stepper, batch: tuple[Tensor, Tensor]) -> StepResult:
     result = step.gradient(batch, no)
     step.update(result)
     return result
+
+
+def test_data_without_targets_is_told() -> None:
+    """As a data set of a plugin may have: it is neither a division by zero nor a rate that is too high."""
+    model, (tokens, targets) = model_and_batch()
+    ignored, before = torch.full_like(targets, -1), [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(DataError, match="data: a training batch has no targets: all are -1"):
+        take(stepper(model), (tokens, ignored))
+    assert all(map(torch.equal, before, model.parameters()))
+    with pytest.raises(DataError, match="data: the validation examples have no targets: all are -1"):
+        evaluate(model, model.loss, [(tokens, ignored)], ALONE, "fp32")
 
 
 @pytest.mark.parametrize("accumulation", [2, 4, 8])

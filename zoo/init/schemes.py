@@ -62,7 +62,8 @@ class ScaledEmbeddings(Init):
     def lookup_scale(self, spec: ParamSpec) -> float:
         """Return 1/sigma_e (WeSaR, Table 1), and 1 for vectors that are on a sphere or normalised next.
 
-        The 1 above sigma_e is the standard deviation that the model declares for the looked-up vectors.
+        The numerator is the standard deviation that the model declares for the looked-up vectors, which is 1
+        in the paper.
         """
         scalable = spec.sphere is None and not spec.normalised
         if spec.role is Role.EMBEDDING and self.embedding_scaling and scalable:

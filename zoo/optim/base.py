@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import abstractmethod
 from collections import defaultdict
@@ -149,11 +148,20 @@ class OptimizerConfig(Config):
         return FLOAT32 * (sum(math.prod(shape) for shape in slots.values()) + entry.spec.keeps_norm)
 
 
-@functools.cache  # all vectors of a model need the same sum
+_SUMS: dict[tuple[type[ScheduleConfig], str, int], float] = {}
+"""The results of `_summed_factors` by the schedule's class, its fields as JSON, and the number of steps."""
+
+
 def _summed_factors(schedule: ScheduleConfig, steps: int) -> float:
-    """The sum of a schedule's factors over the steps of a run, estimated from at most 20,000 steps."""
-    stride = max(1, steps // 10_000)
-    return stride * sum(schedule.factor(t, steps) for t in range(stride // 2, steps, stride))
+    """The sum of a schedule's factors over the steps of a run, estimated from at most 20,000 steps.
+
+    All vectors of a model need the same sum, which is computed once.
+    """
+    key = type(schedule), schedule.model_dump_json(), steps  # a schedule with a list has no hash
+    if key not in _SUMS:
+        stride = max(1, steps // 10_000)
+        _SUMS[key] = stride * sum(schedule.factor(t, steps) for t in range(stride // 2, steps, stride))
+    return _SUMS[key]
 
 
 class ScheduleConfig(Config):

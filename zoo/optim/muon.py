@@ -326,7 +326,7 @@ class OrthogonalConfig(OptimizerConfig):
         return update_factor(rows, columns, self.adjust)
 
     def update_flops(self, spec: ParamSpec) -> float:
-        """Those of the Newton-Schulz iteration of a hidden matrix; otherwise those of the other optimizer."""
+        """The operations of the Newton-Schulz iteration, or those of the other optimizer's update."""
         if not is_hidden(spec):
             return self.others.update_flops(spec)
         count, rows, columns = MatrixLayout.of(spec, self.split_heads).shape_of(spec.shape)
@@ -346,12 +346,12 @@ class OrthogonalConfig(OptimizerConfig):
         """Muon and the other optimizer, if there are parameters for it, as one.
 
         Raises:
-            ConfigError: The model has no hidden matrices, or `split_heads` is set and none consists of heads.
+            ConfigError: No hidden matrix is trained, or `split_heads` is set and none consists of heads.
         """
         kind = self.optimizer_class.__name__.lower()
         hidden = [entry for entry in entries if is_hidden(entry.spec)]
         if not hidden:
-            raise ConfigError(f"optimizer: {kind} is for hidden matrices, and the model has none")
+            raise ConfigError(f"optimizer: {kind} is for hidden matrices, and none is trained")
         if self.split_heads and not any(MatrixLayout.of(entry.spec, heads=True).parts for entry in hidden):
             raise ConfigError("optimizer.split_heads has no effect: no matrix of the model consists of heads")
         options = self.model_dump(exclude={"type", "rest", "split_heads"})

@@ -35,7 +35,8 @@ OF_ESTIMATE = ("betas", "beta3", "d0", "d_coef", "growth_rate", "bias_correction
 class Prodigy(SteppingOptimizer):
     r"""Prodigy (Mishchenko and Defazio, arXiv 2306.06101, Algorithm 4).
 
-    One number d for the whole model, with delta = d lr::
+    There is one number d for the whole model. With delta = d lr, times sqrt(1 - beta2^k) / (1 - beta1^k) in
+    step k = 1, 2, ... if `bias_correction` is set::
 
         num  <- beta3 num + sum (d / d0) delta <g, p0 - p>
         s    <- beta3 s + (d / d0) delta g

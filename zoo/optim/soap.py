@@ -177,7 +177,14 @@ class SOAP(ZooOptimizer):
 
 
 def adam_direction(m: Tensor, v: Tensor, g: Tensor, group: ParamGroup) -> Tensor:
-    """m / (sqrt(v) + eps), after a gradient was added to both moments."""
+    """m / (sqrt(v) + eps), after a gradient was added to both moments.
+
+    Args:
+        m: first moments of the members of a stack, (members, *shape), updated in place.
+        v: second moments, of the same shape, updated in place.
+        g: gradients, of the same shape, in the axes of the bases.
+        group: the parameter group, with `betas` and `eps`.
+    """
     direction = torch.empty_like(g)
     for first, second, new, out in blocks([m], [v], [g], [direction]):
         advance_moments(first, second, new, group["betas"])
@@ -202,13 +209,27 @@ def decay_of_bases(group: ParamGroup) -> float:
 
 
 def follow(g: Tensor, average: Tensor, side: int, beta: float) -> None:
-    """Add gradients to the running averages of the Gram matrices (G G^T or G^T G) of a side."""
+    """Add gradients to the running averages of the Gram matrices (G G^T or G^T G) of a side.
+
+    Args:
+        g: gradients of the members of a stack, (members, *shape).
+        average: (members, n, n), n being the length of the side; updated in place.
+        side: the dimension of a member.
+        beta: decay of the averages.
+    """
     slices = g.movedim(side + 1, 1).flatten(2)
     add_product(average, slices, slices.mT, beta)
 
 
 def turn_bases(m: Tensor, v: Tensor, averages: Sequence[Tensor], bases: Mapping[int, Tensor]) -> None:
-    """Update the bases by a QR step, sorted by eigenvalues; the first moment moves to the new bases."""
+    """Update the bases by a QR step, sorted by eigenvalues; the first moment moves to the new bases.
+
+    Args:
+        m: first moments of the members of a stack, (members, *shape), updated in place.
+        v: second moments, of the same shape, whose entries are reordered in place.
+        averages: the averages of the Gram matrices of each side, (members, n, n).
+        bases: the bases by side, (members, n, n), updated in place.
+    """
     moment = along_sides(m, transposed(bases))
     for (side, basis), average in zip(bases.items(), averages, strict=True):
         turned = product(average, basis)
@@ -259,7 +280,15 @@ def state_shapes(shape: tuple[int, ...], max_dim: int) -> dict[str, tuple[int, .
 
 
 def along_sides(stacked: Tensor, matrices: Mapping[int, Tensor]) -> Tensor:
-    """The products of a stack with matrices along each given side, which counts the rows of the matrices."""
+    """The products of a stack with matrices along each given side, which counts the rows of the matrices.
+
+    Args:
+        stacked: (members, *shape).
+        matrices: matrices by side, (members, n, n), n being the length of the side.
+
+    Returns:
+        (members, *shape).
+    """
     for side, matrix in matrices.items():
         if side == 0:
             stacked = product(matrix.mT, stacked.flatten(2)).view(stacked.shape)
@@ -326,7 +355,7 @@ class SOAPConfig(OptimizerConfig):
         return "factorisations"
 
     def update_flops(self, spec: ParamSpec) -> float:
-        """Those of all products with the bases, with 8/3 n^3 for a QR step of n rows."""
+        """The operations of all products with the bases, with 8/3 n^3 for a QR step of n rows."""
         shape, often = spec.shape, 1 / self.precondition_frequency
         kept_products = 2 if often < 1 else 0  # Q^T Q, computed once for all steps with the same basis
         return sum(

@@ -116,7 +116,7 @@ def ignores(trial: Trial, key: str, values: Iterable[float]) -> bool:
 
 
 def _same(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
-    """Whether all entries are equal or both no number."""
+    """Whether all entries are equal or both NaN."""
     pairs = zip(some, others, strict=True)
     return all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs)
 

@@ -163,7 +163,11 @@ class RunConfig(Config):
 
     @property
     def reach_by_rule(self) -> Reach | None:
-        """The same of a vector under the rule of `transfer`, which multiplies all rates by its horizon."""
+        """The largest distance that the run can move an entry of a vector under the rule of `transfer`.
+
+        The rule multiplies all learning rates, and with them the distance, by its factor for the number of
+        steps. None: no run is configured.
+        """
         reach, train = self.reach, self.train
         if reach is None or train is None:
             return None
@@ -339,7 +343,8 @@ def _completed(given: Located) -> Located:
     optimizer = given.value.get("optimizer")
     if optimizer is None or not isinstance(optimizer.value, dict) or "type" not in optimizer.value:
         return given
-    kind = OPTIMIZERS.choices.get(optimizer.value["type"].value)
+    name = optimizer.value["type"].value
+    kind = OPTIMIZERS.choices.get(name) if isinstance(name, str) else None
     missing = {} if kind is None else {k: v for k, v in kind.older.items() if k not in optimizer.value}
     return merge(given, Located.of({"optimizer": missing})) if missing else given
 

@@ -80,6 +80,8 @@ def inherit(given: Located, problems: list[str]) -> Located:
     fields["checkpoint"] = _source(given.value.get("checkpoint"), path, part, place, problems)
     fields |= _components(given, recipe, place, problems)
     if len(problems) == problems_before and (data := given.value.get("data")) is not None:
+        if isinstance(data.value, str):  # the short form, the name alone
+            data = Located({"type": data}, data.place)
         fields["data"] = _with_labels(_with_tokenizer(data, path, place, problems), opened.labels, place)
     return Located(fields, given.place)
 
@@ -188,7 +190,8 @@ def _lacks(data: Located, key: str) -> bool:
         return False
     assumed = next(name for name, cls in DATASETS.choices.items() if cls.assumed)
     kind = data.value["type"].value if "type" in data.value else assumed
-    return kind in DATASETS.choices and key in DATASETS.choices[kind].model_fields
+    chosen = DATASETS.choices.get(kind) if isinstance(kind, str) else None
+    return chosen is not None and key in chosen.model_fields
 
 
 def _with_labels(data: Located, labels: Sequence[str], place: str) -> Located:

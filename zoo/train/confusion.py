@@ -29,7 +29,7 @@ def confusions(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
 
 
 def accuracy(matrix: Tensor) -> float:
-    """Share of the examples whose prediction is right."""
+    """The share of the examples of a confusion matrix, (classes, classes), whose prediction is right."""
     return (matrix.trace() / matrix.sum()).item()
 
 
@@ -37,6 +37,9 @@ def f1(matrix: Tensor) -> float:
     """F1, 2 precision recall / (precision + recall): of class 1 of two, or the mean over more classes.
 
     The F1 of a class that has neither examples nor predictions is 0.
+
+    Args:
+        matrix: (classes, classes), a confusion matrix, any dtype.
     """
     scores = 2 * matrix.diagonal() / (matrix.sum(0) + matrix.sum(1)).clamp(min=1)
     return (scores[1] if len(scores) == 2 else scores.mean()).item()
@@ -47,6 +50,9 @@ def matthews(matrix: Tensor) -> float:
 
     (c s - sum_k p_k t_k) / sqrt((s^2 - sum_k p_k^2) (s^2 - sum_k t_k^2)), where c of s examples
     are right, p_k predictions are of class k, and t_k examples have label k.
+
+    Args:
+        matrix: (classes, classes) float64, a confusion matrix; products of its sums would exceed int64.
     """
     s, p, t = matrix.sum(), matrix.sum(0), matrix.sum(1)
     spread = ((s * s - p @ p) * (s * s - t @ t)).sqrt()

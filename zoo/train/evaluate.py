@@ -17,6 +17,7 @@ from zoo.train.confusion import accuracy, confusions, f1, matthews
 from zoo.train.distributed import World
 from zoo.train.precision import autocast
 from zoo.train.step import Loss
+from zoo.utils.errors import DataError
 
 
 class EvaluationStopped(Exception):  # noqa: N818 - it is no error
@@ -64,6 +65,7 @@ def evaluate(
 
     Raises:
         EvaluationStopped: A stop was requested on some rank.
+        DataError: The batches have no targets.
     """
     sums = torch.zeros(2, dtype=world.sum_dtype, device=world.device)
     matrix = torch.zeros((classes or 0, classes or 0), dtype=world.sum_dtype, device=world.device)
@@ -89,6 +91,8 @@ def evaluate(
         world.reshard(model)
         model.train()
     count, cross_entropy = world.sum(sums).tolist()
+    if not count:
+        raise DataError(f"data: the validation examples have no targets: all are {IGNORE_INDEX} (ignored)")
     mean = cross_entropy / count
     if classes is None:
         return Evaluation(mean)

@@ -20,7 +20,7 @@ from zoo.run.train_config import Precision
 from zoo.train.async_copy import AsyncHostCopy
 from zoo.train.distributed import World
 from zoo.train.precision import autocast
-from zoo.utils.errors import DivergenceError
+from zoo.utils.errors import DataError, DivergenceError
 from zoo.utils.sharded import norms, whole
 
 Loss = Callable[..., LossParts]
@@ -96,8 +96,11 @@ class StepResult:
 
         Raises:
             DivergenceError: The loss or the norm is not finite.
+            DataError: The reason is that the batch has no targets, over which the loss is a mean.
         """
         if not self.is_finite:
+            if not self.targets:
+                raise DataError(f"data: a training batch has no targets: all are {IGNORE_INDEX} (ignored)")
             numbers = f"the loss is {self.loss:.4g}, the norm of its gradient {self.grad_norm:.4g}"
             raise DivergenceError(numbers)
 
@@ -190,6 +193,7 @@ class Stepper:
 
         Raises:
             DivergenceError: The loss or the norm of the gradient is not finite; the weights are unchanged.
+            DataError: The batch has no targets; the weights are unchanged.
         """
         if not pending:
             result.require_finite()

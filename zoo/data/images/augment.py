@@ -63,12 +63,21 @@ def centre_crop(image: Tensor, size: int, share: float) -> Tensor:
 
 
 def mirror(image: Tensor, rng: np.random.Generator) -> Tensor:
-    """Flip an image horizontally with probability 1/2."""
+    """Flip an image, (channels, height, width), horizontally with probability 1/2."""
     return image.flip(-1) if rng.random() < 0.5 else image
 
 
 def normalise(image: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """(image - mean) / std for each channel."""
+    """(image - mean) / std for each channel.
+
+    Args:
+        image: (..., channels, height, width), floating point.
+        mean: one number for each channel.
+        std: one number above 0 for each channel.
+
+    Returns:
+        The shape of `image`, float32 for float32.
+    """
     shape = (-1, 1, 1)
     return (image - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)
 

@@ -59,10 +59,14 @@ def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
 
 
 def _ids(tokenizer: Tokenizer, encoded: Sequence[int]) -> Ids:
+    dtype = dtype_for(tokenizer.vocab_size)
     with contextlib.suppress(OverflowError, TypeError, ValueError):
-        ids: Ids = np.array(encoded, dtype=dtype_for(tokenizer.vocab_size))
-        if ids.ndim == 1 and ids.max(initial=0) < tokenizer.vocab_size:
-            return ids
+        if not len(encoded):
+            return np.empty(0, dtype)
+        ids = np.asarray(encoded)  # in its own dtype: NumPy wraps numbers around that do not fit into another
+        is_list_of_integers = ids.ndim == 1 and np.issubdtype(ids.dtype, np.integer)
+        if is_list_of_integers and ids.min() >= 0 and ids.max() < tokenizer.vocab_size:
+            return ids.astype(dtype)
     raise DataError(
         f"the tokenizer '{tokenizer.type}' encodes a text as {shortened(repr(encoded))}; expected a list of "
         f"ids below its vocab_size, {tokenizer.vocab_size}"
