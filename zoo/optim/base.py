@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
 from collections import defaultdict
@@ -114,7 +115,7 @@ class OptimizerConfig(Config):
         step = self.largest_step(spec)
         if step is None or self.has_own_schedule:
             return None
-        return step * _summed_factors(schedule, steps)
+        return step * _summed_factors(type(schedule), schedule.model_dump_json(), steps)
 
     @abstractmethod
     def build(self, entries: Sequence[Entry]) -> Optimizer:
@@ -148,20 +149,17 @@ class OptimizerConfig(Config):
         return FLOAT32 * (sum(math.prod(shape) for shape in slots.values()) + entry.spec.keeps_norm)
 
 
-_SUMS: dict[tuple[type[ScheduleConfig], str, int], float] = {}
-"""The results of `_summed_factors` by the schedule's class, its fields as JSON, and the number of steps."""
-
-
-def _summed_factors(schedule: ScheduleConfig, steps: int) -> float:
+@functools.cache  # all vectors of a model need the same sum
+def _summed_factors(kind: type[ScheduleConfig], fields: str, steps: int) -> float:
     """The sum of a schedule's factors over the steps of a run, estimated from at most 20,000 steps.
 
-    All vectors of a model need the same sum, which is computed once.
+    Args:
+        kind: the class of the schedule.
+        fields: its fields as JSON, since a schedule with a list has no hash.
+        steps: number of steps of the run.
     """
-    key = type(schedule), schedule.model_dump_json(), steps  # a schedule with a list has no hash
-    if key not in _SUMS:
-        stride = max(1, steps // 10_000)
-        _SUMS[key] = stride * sum(schedule.factor(t, steps) for t in range(stride // 2, steps, stride))
-    return _SUMS[key]
+    schedule, stride = kind.model_validate_json(fields), max(1, steps // 10_000)
+    return stride * sum(schedule.factor(t, steps) for t in range(stride // 2, steps, stride))
 
 
 class ScheduleConfig(Config):
