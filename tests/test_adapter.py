@@ -18,6 +18,7 @@ from tiny_runs import tiny_fields
 from torch import Tensor
 
 from zoo import build_model, load_model, save_model, split
+from zoo.data.classification.class_names import read_labels
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.hub.export import export, export_model
 from zoo.models import Model
@@ -224,9 +225,33 @@ def test_a_classifiers_head_goes_with_its_adapter(tmp_path: Path) -> None:
     for fold in (False, True):
         again = load_model(adapter, base=tmp_path / "base", fold=fold).eval()
         torch.testing.assert_close(again(TOKENS), expected, atol=1e-5, rtol=0)
-        saved("llama", language_model := tmp_path / f"language model {fold}")
-        with pytest.raises(CheckpointError, match=r"no score\.weight; expected the folder of a classifier"):
-            load_model(adapter, base=language_model, fold=fold)
+
+
+@pytest.mark.parametrize("fold", [False, True])
+@torch.no_grad()
+def test_a_classifiers_adapter_on_the_language_model_it_was_trained_on(fold: bool, tmp_path: Path) -> None:
+    """As transformers makes the classifier: the trunk is the language model's, the head the adapter's."""
+    language_model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, pad_token_id=0))
+    random_(language_model).save_pretrained(base := tmp_path / "base")
+    kind: Any = transformers.AutoModelForSequenceClassification
+    classifier = kind.from_pretrained(base, num_labels=3)
+    settings = {"target_modules": ["q_proj"], "task_type": "SEQ_CLS"}
+    expected = trained("llama", tmp_path, classifier, **settings)(TOKENS).logits
+    ours = load_model(adapter := tmp_path / "adapter", base=base, fold=fold).eval()
+    torch.testing.assert_close(ours(TOKENS), expected, atol=1e-5, rtol=1e-5)
+    zoo("import", adapter, own := tmp_path / "own", "--base", base, *(["--fold"] if fold else []))
+    assert read_labels(own) == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    export(own, tmp_path / "out")
+    again = kind.from_pretrained(tmp_path / "out").eval()
+    torch.testing.assert_close(again(TOKENS).logits, expected, atol=1e-5, rtol=1e-5)
+    if not fold:  # the same adapter, also on a language model that zoo has saved
+        save_model(load_model(base), tmp_path / "saved")
+        other = load_model(tmp_path / "out/adapter", base=tmp_path / "saved").eval()
+        torch.testing.assert_close(other(TOKENS), expected, atol=1e-5, rtol=1e-5)
+    file = adapter / "adapter_model.safetensors"
+    save_file({k: t for k, t in load_file(file).items() if "score" not in k}, file)
+    with pytest.raises(CheckpointError, match=r"lacks score\.weight .* is a language model; expected the"):
+        load_model(adapter, base=base, fold=fold)
 
 
 @torch.no_grad()
