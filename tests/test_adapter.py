@@ -216,7 +216,8 @@ def test_a_classifiers_head_goes_with_its_adapter(tmp_path: Path) -> None:
     ours = with_lora(tmp_path / "base")
     ours.get_parameter("head.linear.weight").mul_(-2)
     expected = ours(TOKENS)
-    export_model(ours, tmp_path / "out", base="base")
+    export_model(ours.train(), tmp_path / "out", base="base")
+    assert ours.training
     adapter = tmp_path / "out/adapter"
     written = json.loads((adapter / "adapter_config.json").read_text())
     assert (written["task_type"], written["modules_to_save"]) == ("SEQ_CLS", ["score"])
@@ -342,6 +343,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"alora_invocation_tokens": [1]}, r"alora_invocation_tokens: '\[1\]'; expected none, as zoo does not"),
     ({"r": 4}, "expected matrices of rank 4, as adapter_config.json says"),
     ({"lora_alpha": "x"}, "lora_alpha: 'x'; expected a positive number"),
+    ({"rank_pattern": {"q_proj[": 2}}, "rank_pattern: .*; expected an object of patterns and numbers"),
+    ({"alpha_pattern": ["q_proj"]}, "alpha_pattern: .*; expected an object of patterns and numbers"),
 ]
 
 
@@ -367,6 +370,15 @@ def test_what_peft_cannot_do_is_told(tmp_path: Path) -> None:
     assert "no adapter: the matrices of nGPT are projected to the sphere" in str(done)
     assert not (tmp_path / "out/adapter").exists()
     save_model(load_model(tmp_path / "out"), tmp_path / "again.safetensors")
+
+
+def test_a_part_of_a_fused_matrix_that_is_trained_as_a_whole_is_told(tmp_path: Path) -> None:
+    """GPT-2's k and v are, and q is not: an adapter without them would be another model."""
+    saved("gpt2", tmp_path / "base")
+    model = with_lora(tmp_path / "base", axes=["mlp"], trains=["kv_heads"])
+    done = export_model(model, tmp_path / "out")
+    assert re.search(r"no adapter: transformer\.h\.0\.attn\.c_attn\.\w+ is trained in parts", done.adapter)
+    assert not (tmp_path / "out/adapter").exists()
 
 
 def test_a_name_that_no_matrix_has_is_told_with_its_line(tmp_path: Path) -> None:
