@@ -18,6 +18,7 @@ from tiny_runs import tiny_fields
 from torch import Tensor
 
 from zoo import build_model, load_model, save_model, split
+from zoo.data.classification.class_names import read_labels
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.hub.export import export, export_model
 from zoo.models import Model
@@ -215,7 +216,8 @@ def test_a_classifiers_head_goes_with_its_adapter(tmp_path: Path) -> None:
     ours = with_lora(tmp_path / "base")
     ours.get_parameter("head.linear.weight").mul_(-2)
     expected = ours(TOKENS)
-    export_model(ours, tmp_path / "out", base="base")
+    export_model(ours.train(), tmp_path / "out", base="base")
+    assert ours.training
     adapter = tmp_path / "out/adapter"
     written = json.loads((adapter / "adapter_config.json").read_text())
     assert (written["task_type"], written["modules_to_save"]) == ("SEQ_CLS", ["score"])
@@ -224,9 +226,33 @@ def test_a_classifiers_head_goes_with_its_adapter(tmp_path: Path) -> None:
     for fold in (False, True):
         again = load_model(adapter, base=tmp_path / "base", fold=fold).eval()
         torch.testing.assert_close(again(TOKENS), expected, atol=1e-5, rtol=0)
-        saved("llama", language_model := tmp_path / f"language model {fold}")
-        with pytest.raises(CheckpointError, match=r"no score\.weight; expected the folder of a classifier"):
-            load_model(adapter, base=language_model, fold=fold)
+
+
+@pytest.mark.parametrize("fold", [False, True])
+@torch.no_grad()
+def test_a_classifiers_adapter_on_the_language_model_it_was_trained_on(fold: bool, tmp_path: Path) -> None:
+    """As transformers makes the classifier: the trunk is the language model's, the head the adapter's."""
+    language_model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, pad_token_id=0))
+    random_(language_model).save_pretrained(base := tmp_path / "base")
+    kind: Any = transformers.AutoModelForSequenceClassification
+    classifier = kind.from_pretrained(base, num_labels=3)
+    settings = {"target_modules": ["q_proj"], "task_type": "SEQ_CLS"}
+    expected = trained("llama", tmp_path, classifier, **settings)(TOKENS).logits
+    ours = load_model(adapter := tmp_path / "adapter", base=base, fold=fold).eval()
+    torch.testing.assert_close(ours(TOKENS), expected, atol=1e-5, rtol=1e-5)
+    zoo("import", adapter, own := tmp_path / "own", "--base", base, *(["--fold"] if fold else []))
+    assert read_labels(own) == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    export(own, tmp_path / "out")
+    again = kind.from_pretrained(tmp_path / "out").eval()
+    torch.testing.assert_close(again(TOKENS).logits, expected, atol=1e-5, rtol=1e-5)
+    if not fold:  # the same adapter, also on a language model that zoo has saved
+        save_model(load_model(base), tmp_path / "saved")
+        other = load_model(tmp_path / "out/adapter", base=tmp_path / "saved").eval()
+        torch.testing.assert_close(other(TOKENS), expected, atol=1e-5, rtol=1e-5)
+    file = adapter / "adapter_model.safetensors"
+    save_file({k: t for k, t in load_file(file).items() if "score" not in k}, file)
+    with pytest.raises(CheckpointError, match=r"lacks score\.weight .* is a language model; expected the"):
+        load_model(adapter, base=base, fold=fold)
 
 
 @torch.no_grad()
@@ -317,6 +343,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"alora_invocation_tokens": [1]}, r"alora_invocation_tokens: '\[1\]'; expected none, as zoo does not"),
     ({"r": 4}, "expected matrices of rank 4, as adapter_config.json says"),
     ({"lora_alpha": "x"}, "lora_alpha: 'x'; expected a positive number"),
+    ({"rank_pattern": {"q_proj[": 2}}, "rank_pattern: .*; expected an object of patterns and numbers"),
+    ({"alpha_pattern": ["q_proj"]}, "alpha_pattern: .*; expected an object of patterns and numbers"),
 ]
 
 
@@ -342,6 +370,15 @@ def test_what_peft_cannot_do_is_told(tmp_path: Path) -> None:
     assert "no adapter: the matrices of nGPT are projected to the sphere" in str(done)
     assert not (tmp_path / "out/adapter").exists()
     save_model(load_model(tmp_path / "out"), tmp_path / "again.safetensors")
+
+
+def test_a_part_of_a_fused_matrix_that_is_trained_as_a_whole_is_told(tmp_path: Path) -> None:
+    """GPT-2's k and v are, and q is not: an adapter without them would be another model."""
+    saved("gpt2", tmp_path / "base")
+    model = with_lora(tmp_path / "base", axes=["mlp"], trains=["kv_heads"])
+    done = export_model(model, tmp_path / "out")
+    assert re.search(r"no adapter: transformer\.h\.0\.attn\.c_attn\.\w+ is trained in parts", done.adapter)
+    assert not (tmp_path / "out/adapter").exists()
 
 
 def test_a_name_that_no_matrix_has_is_told_with_its_line(tmp_path: Path) -> None:

@@ -198,6 +198,12 @@ def test_loss_and_accuracy() -> None:
     assert torch.equal(parts.predicted, logits.argmax(-1))
 
 
+def test_an_example_is_on_the_cpu_wherever_tensors_are_made() -> None:
+    model = build("gpt")
+    with torch.device("meta"):
+        assert {tensor.device.type for tensor in model.example()} == {"cpu"}
+
+
 def test_segments_matter_to_bert_alone() -> None:
     tokens, segments, mask = texts(8, 8)
     bert, gpt = build("bert").eval(), build("gpt").eval()

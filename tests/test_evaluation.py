@@ -20,7 +20,7 @@ from tiny_runs import SIZES as TRANSFORMER
 from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from zoo import build_model, load_model, save_model
+from zoo import build_model, load_model, load_plugin, save_model
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.word import WordTokenizer
 from zoo.evaluation.evaluated_model import load_evaluated_model
@@ -303,6 +303,15 @@ def test_models_that_do_not_predict_the_next_token(
     file = save_model(build_model(model, **fields), tmp_path)
     with pytest.raises(DataError, match=f"type '{model}' .* gives a text no probability"):
         perplexity(file, [poem], device="cpu")
+
+
+@pytest.mark.usefixtures("without_plugins")
+def test_an_objective_that_does_not_predict_the_next_token(tmp_path: Path, poem: Path) -> None:
+    """A gpt can be trained by it, but its loss of a text that is read forwards means nothing."""
+    load_plugin(ROOT / "examples/plugins/objective.py")
+    run = train(tiny(tmp_path, "data.objective=backwards", steps=6)).folder
+    with pytest.raises(DataError, match=r"the objective 'backwards', whose targets are not the next tokens"):
+        perplexity(run, [poem], device="cpu")
 
 
 def test_a_file_needs_a_tokenizer_and_a_context(run: Path, tmp_path: Path, poem: Path) -> None:

@@ -349,6 +349,7 @@ COMMANDS = [
     ("--perplexity book.txt --limit 3", "--limit has no effect with --perplexity"),
     ("--perplexity book.txt --num-fewshot 3", "--num-fewshot has no effect with --perplexity"),
     ("--perplexity book.txt --task-path a", "--task-path has no effect with --perplexity"),
+    ("--perplexity book.txt --contexts ''", "--contexts '': expected numbers"),
 ]
 
 

@@ -283,6 +283,9 @@ class TensorFile:
         Args:
             name: a name in `tensors`.
             target: a tensor of the same shape, of any dtype and device, plain or sharded by rows.
+
+        Raises:
+            CheckpointError: A file is truncated, does not match its checksum, or has NaN or infinite entries.
         """
         local_part = target.detach()
         start = 0

@@ -36,8 +36,9 @@ def eval_(
         str | None, typer.Option(help="With --apply-chat-template: the system message in front.")
     ] = None,
     contexts: Annotated[
-        str, typer.Option(help="The numbers of tokens in a window, e.g. 64,128,256; default: as in training.")
-    ] = "",
+        str | None,
+        typer.Option(help="The numbers of tokens in a window, e.g. 64,128,256; default: as in training."),
+    ] = None,
     stride: Annotated[
         int | None, typer.Option(help="The number of new tokens in each window; default: half of the window.")
     ] = None,
@@ -70,9 +71,9 @@ def eval_(
     if wide and as_json:
         raise ZooError("eval: --wide has no effect with --json")
     try:
-        lengths = [int(word) for word in contexts.split(",")] if contexts else []
+        lengths = [] if contexts is None else [int(word) for word in contexts.split(",")]
     except ValueError as error:
-        raise ZooError(f"eval: --contexts {contexts}: expected numbers, e.g. 64,128,256") from error
+        raise ZooError(f"eval: --contexts '{contexts}': expected numbers, e.g. 64,128,256") from error
     of_texts = {"--stride": stride, "--lines": lines, "more files": more}
     of_tasks = {
         "--task-path": task_path,

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from zoo.checkpoint.model import load_model
+from zoo.config.registry import type_of
 from zoo.data.corpora.text import TextCorpus
 from zoo.data.instructions.dataset import InstructionData
 from zoo.data.instructions.template import Template
@@ -85,6 +86,12 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
     if data is not None:
         context = data.length
         if isinstance(data, TextData):
+            if not data.objective.predicts_every_token:
+                raise DataError(
+                    f"{path}: the model was trained by the objective '{type_of(data.objective)}', whose "
+                    "targets are not the next tokens of the text (predicts_every_token is False); expected "
+                    "a model that was trained to predict every token from those before it, as by causal"
+                )
             start_id, prefix_ids = model_tokenizer.eos_id, []
             separates_documents = data.separates_documents
             lines = isinstance(data.corpus, TextCorpus) and data.corpus.document == "line"

@@ -138,6 +138,8 @@ def adapter_of(
     factors: dict[str, float] = {}
     saved: list[str] = []
     for r in rules:
+        if 0 < len(whole.keys() & set(r.zoo_names)) < len(r.zoo_names):
+            return f"{r.hub_name} is trained in parts"
         if set(r.zoo_names) <= whole.keys():
             tensors[f"{PREFIX}{r.hub_name}"] = r.transform.to_hf(
                 [whole[name] for name in r.zoo_names]
@@ -179,7 +181,7 @@ def adapter_of(
         "bias": "none",
         "fan_in_fan_out": any(r.transform.in_out for r in rules),
         "target_modules": _shortened(ranks, [r.hub_name.removesuffix(".weight") for r in rules]),
-        "modules_to_save": saved or None,
+        "modules_to_save": [*dict.fromkeys(saved)] or None,
         "rank_pattern": {name: rank for name, rank in ranks.items() if rank != usual},
         "alpha_pattern": {
             name: factors[name] * rank for name, rank in ranks.items() if factors[name] * rank != alpha

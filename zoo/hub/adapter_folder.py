@@ -177,8 +177,14 @@ def _tensors(folder: Path, config: JsonObject) -> tuple[dict[str, LowRankPair], 
 
 def _of(config: JsonObject, key: str, module: str, place: Path) -> float:
     """The rank or alpha of a module: that of the first pattern that its name ends with, or the common one."""
-    patterns = config.get({"r": "rank_pattern", "lora_alpha": "alpha_pattern"}[key]) or {}
-    value = next((v for p, v in patterns.items() if re.match(rf"(.*\.)?({p})$", module)), config.get(key))
+    name = {"r": "rank_pattern", "lora_alpha": "alpha_pattern"}[key]
+    patterns = config.get(name) or {}
+    try:
+        value = next((v for p, v in patterns.items() if re.match(rf"(.*\.)?({p})$", module)), config.get(key))
+    except (AttributeError, re.error) as error:
+        raise CheckpointError(
+            f"{place}: {name}: {str(patterns)[:60]!r}; expected an object of patterns and numbers ({error})"
+        ) from error
     if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
         raise CheckpointError(f"{place}: {key}: {value!r}; expected a positive number")
     return value

@@ -14,15 +14,17 @@ from zoo.checkpoint.model import load_model, open_checkpoint
 from zoo.checkpoint.named_lora import HEAD, NamedLoRA, Target, may_change, shortest_end
 from zoo.checkpoint.recipe import Recipe, declare, materialise
 from zoo.checkpoint.report import LoadPlan
+from zoo.checkpoint.trunk import TRUNK
 from zoo.config.registry import type_of
 from zoo.hub import CONFIG
 from zoo.hub.adapter import BASE_NAME, TASKS
 from zoo.hub.adapter_folder import AdapterFiles
-from zoo.hub.classifier import classifier_family
+from zoo.hub.classifier import classifier_family, read_classifier, write_classifier
 from zoo.hub.families import family_for, family_of_origin
 from zoo.hub.folder import HubFolder, is_classifier, load_folder
 from zoo.hub.rules import Rule, expand
-from zoo.models import Model
+from zoo.models import Model, ModelConfig
+from zoo.models.classifier import ClassifierConfig
 from zoo.reparam import NoReparam
 from zoo.reparam.lora import added_names
 from zoo.run.conversion import merge
@@ -30,7 +32,7 @@ from zoo.spec import declared
 from zoo.utils.errors import CheckpointError
 from zoo.utils.printable import first_few
 from zoo.utils.sharded import assign
-from zoo.utils.untyped import JsonObject
+from zoo.utils.untyped import Json, JsonObject
 
 FOLD = "expected --fold (in Python fold=True), which puts the change into the weights"
 
@@ -47,7 +49,8 @@ def load_adapter(
     Args:
         folder: a folder with adapter_config.json and adapter_model.safetensors, as peft writes them.
         base: the base model, a Hugging Face folder or a zoo model; None: the one that the adapter names, if
-            this is a folder in the current one or beside the adapter, or the one in the adapter's folder.
+            this is a folder in the current one or beside the adapter, or the one in the adapter's folder. The
+            base of a classifier's adapter is a classifier, or a language model if the adapter has the head.
         fold: whether the changes are added to the weights; otherwise they are LoRA beside them, which can be
             trained and exported.
         dtype: dtype of the model; None: float32.
@@ -101,6 +104,8 @@ class AdapterFolder:
             raise CheckpointError(
                 f"{place}: the base has reparam '{kind}', and LoRA would be another; {FOLD}"
             )
+        if (headed := _headed(files, place, opened.recipe.model, opened.published)) is not None:
+            opened = WithoutHead(opened, *headed)
         model = declare(opened.recipe)
         rules = _rules_of(files, place, model, opened.published)
         specs = {p.name: p.spec for p in declared(model)}
@@ -159,6 +164,86 @@ class AdapterFolder:
         return LoadPlan(report, plan.fills | own.keys(), fill)
 
 
+@dataclass(frozen=True)
+class WithoutHead:
+    """A language model as the base of a classifier, whose head is elsewhere: in an adapter.
+
+    Attributes:
+        language_model: the checkpoint of the language model; its own head is reported as unused.
+        classifier: the configuration of the classifier.
+        published: the published settings of the classifier, see `zoo.models.base.Model`.
+    """
+
+    language_model: OpenedCheckpoint
+    classifier: ModelConfig
+    published: Mapping[str, Json]
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the language model, with the classifier as the model."""
+        return self.language_model.recipe.model_copy(update={"model": self.classifier})
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """An empty list, because a language model has no classes, and an adapter does not name them."""
+        return ()
+
+    def restore(self, part: nn.Module) -> None:
+        """Complete the trunk of a classifier on the meta device, see `OpenedCheckpoint`."""
+        self.language_model.restore(part.get_submodule(TRUNK))
+
+    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:
+        """Decide which tensors of the trunk to read, see `OpenedCheckpoint`."""
+        model, prefix = declare(self.language_model.recipe), f"{TRUNK}."
+        self.language_model.restore(model)
+        of_trunk = [name.removeprefix(prefix) for name in needed if name.startswith(prefix)]
+        plan = self.language_model.plan(model.state_dict(), of_trunk, allow)
+        fills = frozenset(prefix + name for name in plan.fills)
+        return replace(
+            plan,
+            fills=fills,
+            fill=lambda to: plan.fill({name.removeprefix(prefix): to[name] for name in fills}),
+        )
+
+
+def _headed(
+    files: AdapterFiles, base: Path, config: ModelConfig, published: Mapping[str, Json]
+) -> tuple[ModelConfig, JsonObject] | None:
+    """The classifier on a language model, of which the adapter has the head.
+
+    Args:
+        files: the adapter.
+        base: the path of its base, for messages.
+        config: the configuration of the base.
+        published: the published settings of the base.
+
+    Returns:
+        The configuration and the published settings of the classifier; None: the base is a classifier, or the
+        adapter is none of a classifier.
+
+    Raises:
+        CheckpointError: The adapter lacks a part of the head, or the base's family has no classifier.
+    """
+    if hasattr(config, TRUNK) or files.config.get("task_type") != TASKS["AutoModelForSequenceClassification"]:
+        return None
+    family, written = family_of_origin(config, published) or family_for(config)
+    head = classifier_family(family).rules[len(family.rules) :]
+    if lacking := [r.hub_name for r in head if r.hub_name not in files.whole]:
+        raise CheckpointError(
+            f"{files.path}: the adapter lacks {first_few(lacking)} of a classifier's head, and the base "
+            f"({base}) is a language model; expected the folder of the classifier as the base"
+        )
+    weight = next(r.hub_name for r in head if r.zoo_names == ("head.linear.weight",))
+    labels = ("id2label", "label2id", "num_labels")  # of the language model, if it has any
+    written = {key: value for key, value in written.items() if key not in labels}
+    counted = {**written, "num_labels": len(files.whole[weight])}
+    classifier = read_classifier(family, config, counted, f"{files.path}: a head on {base}")
+    assert isinstance(classifier, ClassifierConfig)  # `read_classifier` makes no other
+    if "config" not in published:
+        return classifier, {**published}
+    return classifier, {**published, "config": write_classifier(family, classifier, written, ())}
+
+
 @torch.no_grad()
 def _folded(folder: Path, base: Path | str | None) -> Model:
     """The base with the changes added to its weights."""
@@ -166,6 +251,8 @@ def _folded(folder: Path, base: Path | str | None) -> Model:
     place = files.find_base() if base is None else Path(base)
     model = load_folder(place)[0] if (place / CONFIG).is_file() else load_model(place)
     merge(model)
+    if (headed := _headed(files, place, model.recipe.model, model.published)) is not None:
+        model = _on_trunk(model, *headed, str(place))
     rules = _rules_of(files, place, model, model.published)
     lookups = [name for name, pair in files.pairs.items() if pair.of_embedding]
     if lookups and model.recipe.model.ties_embedding:
@@ -181,6 +268,29 @@ def _folded(folder: Path, base: Path | str | None) -> Model:
         change = pair.up.float() @ pair.down.float() * (pair.alpha / pair.rank)
         for target, part in _parts(rules[f"{module}.weight"], change, state):
             state[target].add_(part)
+    return model
+
+
+def _on_trunk(
+    language_model: Model, classifier: ModelConfig, published: Mapping[str, Json], place: str
+) -> Model:
+    """A classifier with the weights of a merged language model; its head is not initialised.
+
+    Raises:
+        CheckpointError: The language model, which is at `place`, has a factor on the look-ups of its tied
+            embedding.
+    """
+    if kept := [p.name for p in declared(language_model) if p.local in p.module.reparameterised]:
+        raise CheckpointError(
+            f"{place}: {first_few(kept)}: its look-ups have a factor; expected the folder of a classifier as "
+            "the base, or a language model without such a factor"
+        )
+    model = declare(language_model.recipe.model_copy(update={"model": classifier}))
+    model.published = published
+    materialise(model, torch.device("cpu"))
+    weights = language_model.state_dict()
+    for name, tensor in model.get_submodule(TRUNK).state_dict().items():
+        tensor.copy_(weights[name])
     return model
 
 
@@ -209,11 +319,9 @@ def _rules_of(
             "out with its embedding (tie_word_embeddings); expected an adapter that does not change it"
         )
     if unknown:
-        of_classifier = files.config.get("task_type") == TASKS["AutoModelForSequenceClassification"]
-        hint = "; expected the folder of a classifier, as the adapter is one of a classifier"
         raise CheckpointError(
             f"{files.path}: the adapter is not one of {base} ({family.architecture}), which has no "
-            f"{first_few(unknown)}{hint if of_classifier and trunk is config else ''}"
+            f"{first_few(unknown)}"
         )
     shapes = {f"{module}.weight": [len(p.up), p.down.shape[1]] for module, p in files.pairs.items()}
     shapes |= {name: list(_flipped(rules[name], t).shape) for name, t in files.whole.items()}

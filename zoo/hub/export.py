@@ -32,6 +32,7 @@ from zoo.hub.rules import expand
 from zoo.hub.shards import SHARD_BYTES, write_shards
 from zoo.hub.tokenizer_export import export_tokenizer
 from zoo.models import Model
+from zoo.nn.evaluation_mode import evaluation_mode
 from zoo.run.config import load_config
 from zoo.run.factory import merge
 from zoo.run.trained import data_of, tokenizer_of
@@ -316,9 +317,10 @@ def _compare(
         CheckpointError: The difference is larger than `TOLERANCE` allows, or transformers fails with
             the folder, for instance because it refuses a value that the model came with.
     """
-    training, kept = model.training, next(model.parameters()).dtype
-    here: Tensor = model.eval().float()(*inputs)
-    model.train(training).to(kept)
+    kept = next(model.parameters()).dtype
+    with evaluation_mode(model):
+        here: Tensor = model.float()(*inputs)
+    model.to(kept)
     largest = here.abs().max().item()
     if find_spec("transformers") is None:
         return None, largest
@@ -396,7 +398,8 @@ def _write_adapter(
     if find_spec("peft") is None or find_spec("transformers") is None:
         adapter.write(folder / ADAPTER)
         return f"{done}; not compared: peft is not installed"
-    here: Tensor = model.eval()(*inputs)
+    with evaluation_mode(model):
+        here: Tensor = model(*inputs)
     reopened = from_pretrained(family.auto, folder, dtype=torch.float32)
     state = reopened.state_dict()
     if renamed := sorted(adapter.bases.keys() - state.keys()):  # the names in files and in memory may differ

@@ -206,7 +206,8 @@ class Classifier(Model):
         position = torch.arange(time, device="cpu").expand(batch, time)
         segments = (position >= time // 2).long() * min(1, c.n_segments - 1)
         padding = torch.arange(batch, device="cpu") % max(1, time // 2)
-        return tokens, segments, position < time - padding[:, None], torch.arange(batch) % c.classes
+        labels = torch.arange(batch, device="cpu") % c.classes
+        return tokens, segments, position < time - padding[:, None], labels
 
 
 def pooled(hidden_states: Tensor, mask: Tensor | None, pool: Pool) -> Tensor:

@@ -37,7 +37,8 @@ class Objective(Config):
     Attributes:
         trains_like: name of the objective whose models can be trained with this one; None: models have to
             name this one.
-        predicts_every_token: whether the targets are the text, so that their loss is that of the text.
+        predicts_every_token: whether every token of the text is predicted from those before it, so that the
+            loss is that of the text and `zoo eval` can measure other texts in the same way.
         disjoint_windows: whether no token is in two windows; otherwise a window moves on by the context, and
             the last target of one may be the first input of the next.
         token_key: name of the field by which tokens of the tokenizer replace `special_tokens`; None: there is
