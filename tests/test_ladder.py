@@ -415,6 +415,33 @@ OTHER: dict[str, Any] = {
 }
 
 
+SAME_SIZE: dict[str, Any] = {
+    "base": {"extends": "gpt-tiny", "schedule": {"warmup": 1}},  # 20 steps with a validation every 10
+    "axes": {"model.n_heads": [1, 2]},
+    "baseline": {"model.n_heads": 2},
+    "scale": {
+        "sizes": [{"model.d_model": 16}, {"model.d_model": 32}],
+        "budgets": {"steps": [40, 80]},
+        "seeds": 1,
+    },
+}
+"""Two variants that have equally many parameters, the second of which is the baseline."""
+
+
+def test_halving_follows_the_budgets_and_not_the_steps_of_the_base(tmp_path: Path) -> None:
+    grid = {"optimizer.lr": [1e-3, 2e-3, 4e-3]}
+    tune = {"grid": grid, "choose": "parabola", "halving": {"at": [0.25]}}
+    (file := tmp_path / "halved.yaml").write_text(dump_yaml({**SAME_SIZE, "tune": tune}))
+    sweep = load_sweep(file)
+    assert sweep.tune is not None
+    for size in sweep.ladder:
+        assert [side.rungs(size.tuning_tokens, sweep.tune.halving) for side in size.sides] == [(10, 40)] * 2
+    tune["halving"] = {"at": [0.2]}
+    file.write_text(dump_yaml({**SAME_SIZE, "tune": tune}))
+    with pytest.raises(ConfigError, match=r"parameters: tune.halving at \[0.2\] of 40 steps"):
+        load_sweep(file)
+
+
 def test_a_variant_has_sizes_of_its_own(tmp_path: Path) -> None:
     (file := tmp_path / "other.yaml").write_text(dump_yaml(OTHER))
     sizes = load_sweep(file).ladder

@@ -255,7 +255,7 @@ FILES = [
     ),
     (
         BASE + INIT + RATES + ", halving: {at: [0.1]}}",
-        r"tune.halving at \[0.1\] of 20 steps: with train.eval_every 10 there is no validation",
+        r"s.yaml:3: tune.halving at \[0.1\] of 20 steps: with train.eval_every 10 there is no validation",
     ),
     # random search
     (BASE + INIT + "tune: {}", r"s.yaml:3: tune: expected either grid: .* or random: "),

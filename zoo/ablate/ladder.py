@@ -161,7 +161,9 @@ def build_ladder(
             drawn = located_points(config.tune.random, content.value["tune"].value["random"].place, index)
             candidates = [drawn for _ in combinations]
         changes = [others[c][index] if c in others else change for c in combinations]
-        variants = build_variants(base, overrides, combinations, candidates, config, problems, changes)
+        variants = build_variants(
+            base, overrides, combinations, candidates, content, config, problems, changes
+        )
         if problems:
             break
         sizes.append(_size(variants, baseline, scale, index, place, problems))
