@@ -442,6 +442,25 @@ def test_halving_follows_the_budgets_and_not_the_steps_of_the_base(tmp_path: Pat
         load_sweep(file)
 
 
+def test_a_dry_run_shows_and_measures_the_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The baseline need not be the first variant."""
+    (file := tmp_path / "heads.yaml").write_text(dump_yaml(SAME_SIZE))
+    sweep = load_sweep(file, out=tmp_path)
+    assert [size.shape["n_heads"] for size in sweep.ladder] == [2, 2]
+    measured = []
+
+    def seconds(of_size: Sweep, what: str) -> float:
+        measured.append((of_size.variants[0].configs[0].model, what.partition(",")[0]))
+        return 1.0
+
+    probe: Any = SimpleNamespace(workers=1, seconds=seconds)
+    ladder_costs(sweep, probe)
+    assert [(model.n_heads, model.d_model, name) for model, name in measured] == [
+        (2, 16, "model.n_heads=2"),
+        (2, 32, "model.n_heads=2"),
+    ]
+
+
 def test_a_variant_has_sizes_of_its_own(tmp_path: Path) -> None:
     (file := tmp_path / "other.yaml").write_text(dump_yaml(OTHER))
     sizes = load_sweep(file).ladder
