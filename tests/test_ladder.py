@@ -332,7 +332,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a size without effect": ({"scale": {"sizes": [{"model.d_mode": 64}], "seeds": 1}}, "d_mode"),
     "budgets that coincide": (
         {"scale": {"budgets": {"tokens": [100000, 100001]}}},
-        "different numbers of steps",
+        "expected budgets of one step or more, and of different numbers of steps",
+    ),
+    "a budget below a step": (
+        {"scale": {"budgets": {"tokens": [10, 100000]}}},
+        "steps of 2,048 tokens; expected budgets of one step or more",
     ),
     "another batch size": (
         {"axes": {"train.batch_size": [16, 600]}},

@@ -242,7 +242,8 @@ def _size(
         problems.append(
             f"{place}: scale.budgets: {', '.join(map(format_count, wanted))} tokens at "
             f"{format_count(params)} parameters are {', '.join(str(ours.steps(b)) for b in wanted)} steps "
-            f"of {ours.per_step:,} tokens; expected budgets of different numbers of steps"
+            f"of {ours.per_step:,} tokens; expected budgets of one step or more, and of different numbers of "
+            "steps"
         )
     for side in sides:
         problems += _other_tokens(side, ours, tokens, place)

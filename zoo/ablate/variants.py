@@ -240,8 +240,12 @@ def require_different_runs(variants: Sequence[SweepVariant], combinations: Seque
 
 def _same_variants(one: Combination, other: Combination) -> str:
     differing = [b for a, b in zip(one.levels, other.levels, strict=True) if a is not b]
-    axes = " and ".join(axis for level in differing for axis in level.settings)
+    axes = " and ".join(
+        f"axes.{axis}" if len(level.settings) == 1 else f"zip.{axis}"
+        for level in differing
+        for axis in level.settings
+    )
     return (
-        f"{differing[0].changes[0].place}: axes.{axes}: changes nothing: {one.name} and {other.name} come "
+        f"{differing[0].changes[0].place}: {axes}: changes nothing: {one.name} and {other.name} come "
         "out as the same configuration"
     )
