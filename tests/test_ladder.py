@@ -332,7 +332,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a size without effect": ({"scale": {"sizes": [{"model.d_mode": 64}], "seeds": 1}}, "d_mode"),
     "budgets that coincide": (
         {"scale": {"budgets": {"tokens": [100000, 100001]}}},
-        "different numbers of steps",
+        "expected budgets of one step or more, and of different numbers of steps",
+    ),
+    "a budget below a step": (
+        {"scale": {"budgets": {"tokens": [10, 100000]}}},
+        "steps of 2,048 tokens; expected budgets of one step or more",
     ),
     "another batch size": (
         {"axes": {"train.batch_size": [16, 600]}},
@@ -413,6 +417,52 @@ OTHER: dict[str, Any] = {
         "seeds": 1,
     },
 }
+
+
+SAME_SIZE: dict[str, Any] = {
+    "base": {"extends": "gpt-tiny", "schedule": {"warmup": 1}},  # 20 steps with a validation every 10
+    "axes": {"model.n_heads": [1, 2]},
+    "baseline": {"model.n_heads": 2},
+    "scale": {
+        "sizes": [{"model.d_model": 16}, {"model.d_model": 32}],
+        "budgets": {"steps": [40, 80]},
+        "seeds": 1,
+    },
+}
+"""Two variants that have equally many parameters, the second of which is the baseline."""
+
+
+def test_halving_follows_the_budgets_and_not_the_steps_of_the_base(tmp_path: Path) -> None:
+    grid = {"optimizer.lr": [1e-3, 2e-3, 4e-3]}
+    tune = {"grid": grid, "choose": "parabola", "halving": {"at": [0.25]}}
+    (file := tmp_path / "halved.yaml").write_text(dump_yaml({**SAME_SIZE, "tune": tune}))
+    sweep = load_sweep(file)
+    assert sweep.tune is not None
+    for size in sweep.ladder:
+        assert [side.rungs(size.tuning_tokens, sweep.tune.halving) for side in size.sides] == [(10, 40)] * 2
+    tune["halving"] = {"at": [0.2]}
+    file.write_text(dump_yaml({**SAME_SIZE, "tune": tune}))
+    with pytest.raises(ConfigError, match=r"parameters: tune.halving at \[0.2\] of 40 steps"):
+        load_sweep(file)
+
+
+def test_a_dry_run_shows_and_measures_the_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The baseline need not be the first variant."""
+    (file := tmp_path / "heads.yaml").write_text(dump_yaml(SAME_SIZE))
+    sweep = load_sweep(file, out=tmp_path)
+    assert [size.shape["n_heads"] for size in sweep.ladder] == [2, 2]
+    measured = []
+
+    def seconds(of_size: Sweep, what: str) -> float:
+        measured.append((of_size.variants[0].configs[0].model, what.partition(",")[0]))
+        return 1.0
+
+    probe: Any = SimpleNamespace(workers=1, seconds=seconds)
+    ladder_costs(sweep, probe)
+    assert [(model.n_heads, model.d_model, name) for model, name in measured] == [
+        (2, 16, "model.n_heads=2"),
+        (2, 32, "model.n_heads=2"),
+    ]
 
 
 def test_a_variant_has_sizes_of_its_own(tmp_path: Path) -> None:

@@ -187,6 +187,15 @@ def test_a_begun_question_says_what_is_known(tmp_path: Path, rows: list[dict[str
     assert fewer.rows[0].word.startswith("so far: undecided")
 
 
+def test_lines_of_a_variant_that_the_sweep_file_no_longer_has(
+    tmp_path: Path, rows: list[dict[str, str]]
+) -> None:
+    other = [{**row, "variant": "init=gpt2"} for row in rows if row["variant"] == "init=small"]
+    found, state = chapter(tmp_path, [*rows, *other])
+    assert state.complete and not state.is_whole and not found.command
+    assert len(state.unplanned) == len(other) and "does not plan" in state.doubt
+
+
 def test_every_word_is_that_of_zoo_verdict(
     tmp_path: Path, rows: list[dict[str, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -178,7 +178,15 @@ FILES = [
         r"s.yaml:2: zip: expected lists of one length: model.d_model has 2, model.n_heads has 1",
     ),
     (BASE + "zip: [{init: [he], train.steps: [10]}]", r"s.yaml:2: zip: expected at least two values"),
+    (
+        BASE + "zip: [{model.d_model: [32, 64, 32], model.n_heads: [2, 4, 2]}]",
+        r"s.yaml:2: zip: model.d_model=32,model.n_heads=2 is written twice$",
+    ),
     # what changes nothing
+    (
+        BASE + "zip: [{train.keep_last: [1, 2], train.checkpoint_every: [10, 20]}]",
+        r"s.yaml:2: zip.train.keep_last and zip.train.checkpoint_every: changes nothing: train.keep_last=1,",
+    ),
     (
         BASE + "axes:\n  train.keep_last: [1, 2]",
         r"s.yaml:3: axes.train.keep_last: changes nothing: train.keep_last=1 and train.keep_last=2 come out",
@@ -255,7 +263,7 @@ FILES = [
     ),
     (
         BASE + INIT + RATES + ", halving: {at: [0.1]}}",
-        r"tune.halving at \[0.1\] of 20 steps: with train.eval_every 10 there is no validation",
+        r"s.yaml:3: tune.halving at \[0.1\] of 20 steps: with train.eval_every 10 there is no validation",
     ),
     # random search
     (BASE + INIT + "tune: {}", r"s.yaml:3: tune: expected either grid: .* or random: "),

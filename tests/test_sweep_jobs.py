@@ -13,10 +13,11 @@ from tiny_sweeps import base, findings, sweep_file
 
 from zoo.ablate.execute import execute
 from zoo.ablate.jobs import write_jobs
+from zoo.ablate.outcome import write_record
 from zoo.ablate.sweep import load_sweep
 from zoo.run.config import load_config
 from zoo.train.run import train
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import ConfigError, ZooError
 
 
 def test_runs_made_by_their_commands(tmp_path: Path) -> None:
@@ -70,3 +71,16 @@ def test_runs_that_are_stopped_early(tmp_path: Path) -> None:
     tuned: dict[str, Any] = {"tune": {"grid": grid, "halving": {"at": [0.34]}}, "seeds": [0, 1]}
     with pytest.raises(ConfigError, match=r"--jobs cannot stop .* tune without halving"):
         write_jobs(load_sweep(sweep_file(tmp_path, **tuned)))
+
+
+def test_a_run_without_validation_is_named(tmp_path: Path) -> None:
+    fields = base(tmp_path)
+    fields["data"]["validation"] = 0
+    sweep = load_sweep(sweep_file(tmp_path, base=fields, seeds=[0]))
+    command = write_jobs(sweep)[0]
+    config = load_config(shlex.split(command)[2])
+    train(config, "auto")
+    with pytest.raises(ZooError, match=f"{config.name}: there is no validation loss; a sweep compares them"):
+        write_jobs(sweep)
+    write_record(sweep.runs / config.name)  # earlier versions of zoo wrote it before they failed
+    assert sweep.outcome(config.name).error == "its validation has not recorded cross_entropy"

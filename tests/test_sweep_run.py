@@ -235,6 +235,19 @@ def test_runs_of_one_shape_share_a_process(
     assert len(used) == 8 and [len(pids) for pids in sizes] == [1, 1] and sizes[0] != sizes[1]
 
 
+@pytest.mark.parametrize("text, threads", [("3", 3), ("3,2", 3), (" ", 2), ("", 2), ("0", None), ("x", None)])
+def test_the_threads_that_the_user_sets(
+    text: str, threads: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", text)
+    monkeypatch.setattr("zoo.ablate.pool.cores", lambda: 4)
+    if threads is not None:
+        assert Pool(2, tmp_path, tmp_path)._threads == threads
+        return
+    with pytest.raises(ZooError, match=rf"OMP_NUM_THREADS: value '{text}': expected a number of threads of"):
+        Pool(2, tmp_path, tmp_path)
+
+
 def test_a_sweep_that_was_moved_goes_on_where_it_is(tmp_path: Path) -> None:
     """A finished run is reused, an unfinished one is resumed, and nothing appears at the old place."""
     file = sweep_file(tmp_path, seeds=[0])

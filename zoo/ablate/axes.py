@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -195,7 +196,7 @@ def _joint_axes(group: Located, taken: Mapping[str, str], problems: list[str]) -
         return []
     _require_two("zip", next(iter(group.value.values())), problems)
     rows = zip(*(values.value for values in group.value.values()), strict=True)
-    return [
+    levels = [
         Level(
             {key: column[i] for key, column in names.items()},
             tuple(nest(key, value) for key, value in zip(names, row, strict=True)),
@@ -203,6 +204,11 @@ def _joint_axes(group: Located, taken: Mapping[str, str], problems: list[str]) -
         )
         for i, row in enumerate(rows)
     ]
+    rows_written = Counter(variant_name(level.settings) for level in levels)
+    problems += [
+        f"{group.place}: zip: {row} is written twice" for row, count in rows_written.items() if count > 1
+    ]
+    return levels
 
 
 def _short_names(

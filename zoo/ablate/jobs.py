@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 
 from zoo.ablate.execute import known_by_line, plan_of_known, planner_of
-from zoo.ablate.outcome import Outcome, write_record
+from zoo.ablate.outcome import NO_VALIDATION, Outcome, write_record
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.sweep import Sweep
 from zoo.config.plugins import options
 from zoo.run.config import dump_config
 from zoo.run.job import Job
 from zoo.utils.atomic import write_text
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import ConfigError, ZooError
 
 
 def write_jobs(sweep: Sweep) -> list[str]:
@@ -27,6 +27,7 @@ def write_jobs(sweep: Sweep) -> list[str]:
 
     Raises:
         ConfigError: The sweep stops runs early or scores tasks, which separate commands cannot do.
+        ZooError: A run has made all its steps and has no validation.
     """
     if sweep.scoring is not None:
         raise ConfigError(
@@ -47,11 +48,17 @@ def write_jobs(sweep: Sweep) -> list[str]:
 
 
 def _outcome(sweep: Sweep, run: PlannedRun) -> Outcome:
-    """The state of a run, which gets its record here if `zoo train` has finished it."""
+    """The state of a run, which gets its record here if `zoo train` has finished it.
+
+    Raises:
+        ZooError: The run has made all its steps and has no validation.
+    """
     outcome = known_by_line(sweep, run) or sweep.outcome(run.id)
     folder = Job.of(run.config).folder
     last = folder.checkpoint() if folder.exists and not outcome.ended else None
     if last is None or last.step < run.steps or last.owes_evaluation:
         return outcome
+    if all(line["kind"] != "validation" for line in folder.read_metrics()):
+        raise ZooError(f"{folder.path}: {NO_VALIDATION}")
     write_record(folder.path)
     return sweep.outcome(run.id)

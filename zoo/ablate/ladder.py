@@ -73,6 +73,7 @@ class LadderSize:
         seeds: the seeds of the comparison.
         sides: the variants, in the order of the sweep, then the copies of the baseline.
         variants: the same variants in the form of a sweep without sizes.
+        baseline: the name of the variant that the others are compared with.
         branches: whether shorter runs of a seed branch off the longest one.
         asked: the number of parameters that a shape rule was to reach; None: the keys were given.
     """
@@ -83,8 +84,13 @@ class LadderSize:
     seeds: tuple[int, ...]
     sides: tuple[Side, ...]
     variants: tuple[SweepVariant, ...]
+    baseline: str
     branches: bool = False
     asked: float | None = None
+
+    def side_of(self, variant: str) -> Side:
+        """The variant of this name at this size."""
+        return next(side for side in self.sides if side.variant == variant)
 
     def shared_steps(self, side: Side, tokens: int) -> int:
         """The number of steps that the run of a budget shares with the longest one; 0 for the longest."""
@@ -99,7 +105,7 @@ class LadderSize:
     @property
     def shape(self) -> dict[str, int]:
         """The width, the depth and the heads of the baseline's model, as far as it has them."""
-        model = next(side for side in self.sides if side.params == self.params).config.model
+        model = self.side_of(self.baseline).config.model
         return {key: getattr(model, key) for key in SHAPE if hasattr(model, key)}
 
     @property
@@ -161,7 +167,9 @@ def build_ladder(
             drawn = located_points(config.tune.random, content.value["tune"].value["random"].place, index)
             candidates = [drawn for _ in combinations]
         changes = [others[c][index] if c in others else change for c in combinations]
-        variants = build_variants(base, overrides, combinations, candidates, config, problems, changes)
+        variants = build_variants(
+            base, overrides, combinations, candidates, content, config, problems, changes
+        )
         if problems:
             break
         sizes.append(_size(variants, baseline, scale, index, place, problems))
@@ -202,7 +210,7 @@ def single_size(
     ours = next(side for side in sides if side.variant == baseline)
     steps = Job.of(ours.config).train.steps
     budgets = (steps * ours.per_step,)
-    return (LadderSize(ours.params, ours.per_step, budgets, seeds, sides, tuple(variants)),)
+    return (LadderSize(ours.params, ours.per_step, budgets, seeds, sides, tuple(variants), baseline),)
 
 
 def copies(scale: Scale, baseline: str) -> dict[str, Kwargs]:
@@ -234,7 +242,8 @@ def _size(
         problems.append(
             f"{place}: scale.budgets: {', '.join(map(format_count, wanted))} tokens at "
             f"{format_count(params)} parameters are {', '.join(str(ours.steps(b)) for b in wanted)} steps "
-            f"of {ours.per_step:,} tokens; expected budgets of different numbers of steps"
+            f"of {ours.per_step:,} tokens; expected budgets of one step or more, and of different numbers of "
+            "steps"
         )
     for side in sides:
         problems += _other_tokens(side, ours, tokens, place)
@@ -253,6 +262,7 @@ def _size(
         scale.seeds_of(index),
         tuple(sides),
         every,
+        baseline,
         scale.budgets.trunk,
         scale.sizes.params[index] if isinstance(scale.sizes, SizeRule) else None,
     )

@@ -188,15 +188,14 @@ def _speed(
     speeds = [read_run_metrics(folder).tokens_per_second for folder in folders if folder.is_dir()]
     if known := [speed for speed in speeds if speed is not None]:
         return float(np.median(known)), "runs"
-    here = (
-        torch.cuda.get_device_name() if torch.cuda.is_available() else ""
-    )  # a GPU's speed says nothing of a core
+    # The speed of a GPU says nothing of that of a core.
+    here = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     of_its_size = [line for line in sweep.lines or () if line.run.size == size.params]
     lines = [line for line in of_its_size if line.run.making.accelerator == here]
     if known := [line.run.tokens / line.seconds for line in lines if line.seconds]:
         return float(np.median(known)), "lines"
-    side = size.sides[0]
-    of_size = replace(sweep, variants=size.variants[:1])
+    side = size.side_of(sweep.baseline)
+    of_size = replace(sweep, variants=tuple(v for v in size.variants if v.name == sweep.baseline))
     return side.per_step / probe.seconds(of_size, f"{side.variant}, {format_count(size.params)}"), "steps"
 
 

@@ -19,6 +19,9 @@ from zoo.utils.files import CONFIG_BYTES, read_json
 from zoo.utils.measures import CROSS_ENTROPY, Measure
 from zoo.utils.run_folder import RunFolder
 
+NO_VALIDATION = "there is no validation loss; a sweep compares them: hold some data out"
+"""The reason why a run without validation examples cannot be part of a sweep."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -76,7 +79,8 @@ def read_outcome(
     error = record["error"] if record else None
     last = max((line["step"] for line in lines), default=0)
     losses = {step: measure.cost(value) for step, value in values.items() if value is not None}
-    unknown = record is not None and error is None and measure.name not in measures_of(validation[-1])
+    recorded = measures_of(validation[-1]) if validation else {}
+    unknown = record is not None and error is None and measure.name not in recorded
     ended = record is not None
     if scoring is not None:
         score = scoring.recorded(run) if ended and error is None else None

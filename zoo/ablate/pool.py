@@ -57,6 +57,24 @@ def worker_count(workers: int | None) -> int:
     return workers or torch.cuda.device_count() or cores()
 
 
+def _threads(workers: int) -> int:
+    """The number of threads of a worker: the one that the user has set, or its share of the cores.
+
+    OpenMP reads a list as the numbers of nested levels, of which torch has the first one, and an empty text
+    as no number.
+
+    Raises:
+        ZooError: The user has set something else.
+    """
+    text = os.environ.get(THREADS, "").strip()
+    if not text:
+        return max(1, cores() // workers)
+    outermost = text.partition(",")[0].strip()
+    if not (outermost.isascii() and outermost.isdecimal() and int(outermost)):
+        raise ZooError(f"sweep: {THREADS}: value {text!r}: expected a number of threads of at least 1")
+    return int(outermost)
+
+
 @dataclass
 class _Worker:
     """A process that trains the runs of one shape, one after the other.
@@ -101,6 +119,9 @@ class Pool:
             errors: the folder for the tracebacks of failed runs.
             compiles: whether runs are compiled: the compiler is then imported once for all workers.
             scoring: the score of a task to measure for every run that has ended; None: there is none.
+
+        Raises:
+            ZooError: `THREADS` is set to something else than a number of threads.
         """
         # A fork of a process that has imported everything starts at once.
         forks = "forkserver" in multiprocessing.get_all_start_methods()  # not on Windows
@@ -108,7 +129,7 @@ class Pool:
         self._context: Any = multiprocessing.get_context(method)  # Any: its class depends on the method
         compiler = "torch._inductor.compile_fx" if compiles else "torch._dynamo"
         self._context.set_forkserver_preload([*PRELOADED, compiler])
-        self._threads = int(os.environ.get(THREADS, max(1, cores() // workers)))
+        self._threads = _threads(workers)
         self._lock, self._errors, self._scoring = out / WORKER_LOCK, errors, scoring
         self._slots: list[_Worker | None] = [None] * workers
         self._shapes: dict[str, str] = {}

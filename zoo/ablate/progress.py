@@ -49,8 +49,11 @@ class LadderProgress:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every size that has been begun, of any variant, is complete."""
-        return all(line.run.size in self.sizes[line.run.variant] for line in self.lines)
+        """Whether every size that has been begun, of any variant, is complete.
+
+        It is not if there are lines of a variant that the sweep file does not have.
+        """
+        return all(line.run.size in self.sizes.get(line.run.variant, ()) for line in self.lines)
 
     @property
     def doubt(self) -> str:

@@ -175,7 +175,7 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
     _stop_at(problems)
     variants: Sequence[SweepVariant]
     if config.scale is None:
-        variants = build_variants(base, changes, chosen, points, config, problems)
+        variants = build_variants(base, changes, chosen, points, content, config, problems)
         _stop_at(problems)
         require_different_runs(variants, chosen)
         interpolated = config.tune is not None and config.tune.choose == "parabola"

@@ -29,7 +29,8 @@ class SweepVariant:
         settings: the short name of the variant's value on every axis.
         points: the tried values of the tuned keys; one empty point if nothing is tuned.
         configs: one configuration per point, complete except for the seed and the name.
-        rungs: the steps at which points are compared, the last step included.
+        rungs: the steps at which points are compared, the last step included. For a size of a ladder it is
+            the last step of `base` alone; see `zoo.ablate.ladder.Side.rungs`.
     """
 
     name: str
@@ -49,6 +50,7 @@ def build_variants(
     overrides: Sequence[Located],
     combinations: Sequence[Combination],
     candidates: Sequence[Sequence[Mapping[str, Located]]],
+    content: Located,
     config: SweepConfig,
     problems: list[str],
     sizes: Sequence[Located] | None = None,
@@ -60,6 +62,7 @@ def build_variants(
         overrides: the changes of the base; each must have an effect in some run.
         combinations: the levels of every variant, to merge over the base.
         candidates: the values of the tuned keys that are tried, for every variant.
+        content: the sweep file as it is written.
         config: the sweep file.
         problems: a list to which one line is added for each problem; a problem of all variants is listed
             once.
@@ -91,7 +94,7 @@ def build_variants(
             in_variant += _whole_numbers(complete[0], points[0])
         if not in_variant:
             values = tuple({key: node.plain() for key, node in point.items()} for point in points)
-            rungs = _rungs(config, complete[0], in_variant)
+            rungs = _rungs(content, config, complete[0], in_variant)
             variants.append(SweepVariant(combination.name, combination.settings, values, complete, rungs))
     problems += [
         f"{change.place}: has no effect: axes, sizes or tune put something else in its place"
@@ -189,12 +192,14 @@ def _whole_numbers(config: RunConfig, point: Mapping[str, Located]) -> Iterator[
             )
 
 
-def _rungs(config: SweepConfig, run: RunConfig, problems: list[str]) -> tuple[int, ...]:
+def _rungs(content: Located, config: SweepConfig, run: RunConfig, problems: list[str]) -> tuple[int, ...]:
+    """The steps at which points are compared; in a ladder, whose runs have other lengths, the last alone."""
     train = Job.of(run).train
+    halving = config.tune.halving if config.tune is not None and config.scale is None else None
     try:
-        return rung_steps(config.tune.halving if config.tune else None, train.steps, train.eval_every)
+        return rung_steps(halving, train.steps, train.eval_every)
     except ValueError as error:
-        problems.append(f"tune.{error}")
+        problems.append(f"{content.value['tune'].value['halving'].place}: tune.{error}")
         return (train.steps,)
 
 
@@ -235,8 +240,12 @@ def require_different_runs(variants: Sequence[SweepVariant], combinations: Seque
 
 def _same_variants(one: Combination, other: Combination) -> str:
     differing = [b for a, b in zip(one.levels, other.levels, strict=True) if a is not b]
-    axes = " and ".join(axis for level in differing for axis in level.settings)
+    axes = " and ".join(
+        f"axes.{axis}" if len(level.settings) == 1 else f"zip.{axis}"
+        for level in differing
+        for axis in level.settings
+    )
     return (
-        f"{differing[0].changes[0].place}: axes.{axes}: changes nothing: {one.name} and {other.name} come "
+        f"{differing[0].changes[0].place}: {axes}: changes nothing: {one.name} and {other.name} come "
         "out as the same configuration"
     )

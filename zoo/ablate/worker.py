@@ -20,7 +20,7 @@ from typing import Self
 
 import torch
 
-from zoo.ablate.outcome import write_record
+from zoo.ablate.outcome import NO_VALIDATION, write_record
 from zoo.ablate.scoring import TaskScoring
 from zoo.ablate.trunk import train_with_branches
 from zoo.config.plugins import line_in_plugin, load_plugin
@@ -143,7 +143,7 @@ def _train(task: WorkerTask) -> None:
         write_record(folder.path, error=str(error).split(";")[0])
         return
     if result.validation is None and result.step:
-        raise ZooError("there is no validation loss; a sweep compares them: hold some data out")
+        raise ZooError(NO_VALIDATION)
     if result.finished:
         if task.scoring is not None:
             task.scoring.record(folder, Job.of(config).train.device)
