@@ -7,7 +7,15 @@ import pytest
 from scipy import stats
 
 from zoo.ablate.curve import Curve
-from zoo.ablate.statistics import holm, paired_t_test, power, summarise, welch_t_test
+from zoo.ablate.statistics import (
+    POWER,
+    detectable_shift,
+    holm,
+    paired_t_test,
+    power,
+    summarise,
+    welch_t_test,
+)
 
 RANDOM = np.random.default_rng(20261121)
 SAMPLES = [(RANDOM.normal(3.0, 0.1, n).tolist(), RANDOM.normal(3.05, 0.2, n).tolist()) for n in (2, 3, 5, 30)]
@@ -108,3 +116,12 @@ def test_reaching_a_loss_by_hand() -> None:
 def test_reaching_a_loss_at_the_ends(losses: list[float], loss: float, steps: float | None) -> None:
     found = curve(losses).reach(loss)
     assert (None if found is None else found["steps"]) == steps
+
+
+@pytest.mark.parametrize(("dof", "alpha"), [(1, 1e-3), (1, 1e-4), (1, 1e-9), (1.3, 1e-6), (2, 1e-8)])
+def test_differences_that_a_strict_test_of_two_seeds_detects(dof: float, alpha: float) -> None:
+    """SciPy's noncentral t takes minutes there. Here: the mean over the noise z of the difference."""
+    shift, critical = detectable_shift(dof, alpha), stats.t.isf(alpha / 2, dof)
+    z, width = np.linspace(-10, 10, 4001, retstep=True)
+    found = stats.norm.pdf(z) @ stats.chi2.cdf(dof * ((shift + z) / critical) ** 2, dof) * width
+    assert found == pytest.approx(POWER, abs=1e-6)
