@@ -24,7 +24,6 @@ from zoo.hub.families import family_for, family_of_origin
 from zoo.hub.folder import HubFolder, is_classifier, load_folder
 from zoo.hub.rules import Rule, expand
 from zoo.models import Model, ModelConfig
-from zoo.models.classifier import ClassifierConfig
 from zoo.reparam import NoReparam
 from zoo.reparam.lora import added_names
 from zoo.run.conversion import merge
@@ -238,7 +237,6 @@ def _headed(
     written = {key: value for key, value in written.items() if key not in labels}
     counted = {**written, "num_labels": len(files.whole[weight])}
     classifier = read_classifier(family, config, counted, f"{files.path}: a head on {base}")
-    assert isinstance(classifier, ClassifierConfig)  # `read_classifier` makes no other
     if "config" not in published:
         return classifier, {**published}
     return classifier, {**published, "config": write_classifier(family, classifier, written, ())}

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from pydantic import ValidationError
 
-from zoo.config.registry import MODELS
 from zoo.hub.family import Family, SequenceHead, in_terms_of
 from zoo.hub.fields import ConfigField, RefusedError, ValueMap, one_of
 from zoo.hub.rules import Rule, linear, rule
@@ -106,7 +105,7 @@ def classifier_family(family: Family) -> Family:
     )
 
 
-def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject, place: str) -> ModelConfig:
+def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject, place: str) -> ClassifierConfig:
     """zoo's configuration of a classifier.
 
     Args:
@@ -124,7 +123,7 @@ def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject, plac
         raise CheckpointError("\n".join(f"{place}: {line}" for line in str(error).splitlines())) from error
 
 
-def _classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> ModelConfig:
+def _classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> ClassifierConfig:
     """zoo's configuration of a classifier; errors do not name the file."""
     head = family.head
     assert head is not None  # `classifier_family` has checked it
@@ -144,7 +143,7 @@ def _classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> Model
         if END in config:
             text_end(config)
     try:
-        classifier: ModelConfig = MODELS["classifier"](trunk=trunk, **fields, **_parts(head))
+        classifier = ClassifierConfig(trunk=trunk, **fields, **_parts(head))
     except ValidationError as error:
         names = {"dropout": DROPOUT, "decoder_start_id": DECODER_START}
         lines = []
