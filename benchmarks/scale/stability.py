@@ -12,7 +12,7 @@ from benchmarks.scale.questions import Question
 from zoo.ablate.progress import LadderProgress
 from zoo.ablate.scale.runs import FinishedRun, format_count
 from zoo.ablate.table import Column, Table
-from zoo.report.plot import Plot, Series, View
+from zoo.report.plot import Plot, Series, View, legible_ticks
 from zoo.report.section import Section
 
 LOST = 1.0
@@ -138,7 +138,7 @@ def _plot(grouped: Mapping[tuple[float, str], Runs]) -> Plot:
         for method, of_rate in rates.items():
             finite = {rate: _mean(runs) for rate, runs in of_rate.items() if math.isfinite(_mean(runs))}
             series.append(Series(method, method, list(finite), list(finite.values())))
-        ticks = sorted({rate for of_rate in rates.values() for rate in of_rate})
+        ticks = legible_ticks(sorted({rate for of_rate in rates.values() for rate in of_rate}))
         views.append(
             View(
                 format_count(size),
