@@ -138,7 +138,7 @@ def _plot(grouped: Mapping[tuple[float, str], Runs]) -> Plot:
         for method, of_rate in rates.items():
             finite = {rate: _mean(runs) for rate, runs in of_rate.items() if math.isfinite(_mean(runs))}
             series.append(Series(method, method, list(finite), list(finite.values())))
-        ticks = legible_ticks(sorted({rate for of_rate in rates.values() for rate in of_rate}))
+        ticks = legible_ticks(rate for of_rate in rates.values() for rate in of_rate)
         views.append(
             View(
                 format_count(size),

@@ -58,7 +58,7 @@ def _outcome(sweep: Sweep, run: PlannedRun) -> Outcome:
     last = folder.checkpoint() if folder.exists and not outcome.ended else None
     if last is None or last.step < run.steps or last.owes_evaluation:
         return outcome
-    if all(line["kind"] != "validation" for line in folder.read_metrics()):
+    if outcome.last_loss is None:
         raise ZooError(f"{folder.path}: {NO_VALIDATION}")
     write_record(folder.path)
     return sweep.outcome(run.id)

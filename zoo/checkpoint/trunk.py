@@ -1,4 +1,4 @@
-"""The trunk of a classifier's checkpoint, as a checkpoint of its own."""
+"""The trunk of a classifier's checkpoint as a checkpoint of its own, and a language model's as a trunk."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from zoo.checkpoint.formats import OpenedCheckpoint
 from zoo.checkpoint.recipe import Recipe, declare
 from zoo.checkpoint.report import LoadPlan
 from zoo.config.registry import type_of
+from zoo.models import ModelConfig
 from zoo.utils.errors import CheckpointError
 from zoo.utils.printable import first_few
 from zoo.utils.untyped import Json
@@ -87,3 +88,45 @@ class TrunkCheckpoint:
         fills = frozenset(name.removeprefix(prefix) for name in plan.fills)
         report = replace(plan.report, missing=(*plan.report.missing, *missing))
         return LoadPlan(report, fills, lambda to: plan.fill({prefix + name: t for name, t in to.items()}))
+
+
+@dataclass(frozen=True)
+class LanguageModelAsTrunk:
+    """A language model as the trunk of a classifier, whose head is elsewhere: in an adapter.
+
+    Attributes:
+        language_model: the checkpoint of the language model; its own head is reported as unused.
+        classifier: the configuration of the classifier.
+        published: the published settings of the classifier, see `zoo.models.base.Model`.
+    """
+
+    language_model: OpenedCheckpoint
+    classifier: ModelConfig
+    published: Mapping[str, Json]
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the language model, with the classifier as the model."""
+        return self.language_model.recipe.model_copy(update={"model": self.classifier})
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """An empty list, because a language model has no classes, and an adapter does not name them."""
+        return ()
+
+    def restore(self, part: nn.Module) -> None:
+        """Complete the trunk of a classifier on the meta device, see `OpenedCheckpoint`."""
+        self.language_model.restore(part.get_submodule(TRUNK))
+
+    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:
+        """Decide which tensors of the trunk to read, see `OpenedCheckpoint`."""
+        model, prefix = declare(self.language_model.recipe), f"{TRUNK}."
+        self.language_model.restore(model)
+        of_trunk = [name.removeprefix(prefix) for name in needed if name.startswith(prefix)]
+        plan = self.language_model.plan(model.state_dict(), of_trunk, allow)
+        fills = frozenset(prefix + name for name in plan.fills)
+        return replace(
+            plan,
+            fills=fills,
+            fill=lambda to: plan.fill({name.removeprefix(prefix): to[name] for name in fills}),
+        )

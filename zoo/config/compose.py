@@ -192,7 +192,7 @@ def merge(base: Located, over: Located, key: str = "") -> Located:
         return _merge_list(base, over)
     if not isinstance(over.value, dict) and not (isinstance(base.value, dict) and "type" in base.value):
         return over
-    below, above = _long_form(base), _long_form(over)
+    below, above = items_of(base), items_of(over)
     if below is None or above is None or _replaces(below, above, key):
         return over
     merged = dict(below)
@@ -238,7 +238,7 @@ def parse_overrides(overrides: Sequence[str], problems: list[str]) -> Located:
     return import_classes(result, Path())
 
 
-def _long_form(node: Located) -> dict[str, Located] | None:
+def items_of(node: Located) -> dict[str, Located] | None:
     """The items of a mapping, or of the mapping that a string is the short form of; None otherwise."""
     if isinstance(node.value, str):
         return {"type": node}

@@ -234,6 +234,10 @@ class Kind:
             raise ConfigError(f"no {self.name} called '{name}'{did_you_mean(name, self.choices)}")
         return self.choices[name]
 
+    def find(self, name: object) -> ConfigClass | None:
+        """The class registered as `name`, a value of ``type:`` in a file; None: there is no such class."""
+        return self.choices.get(name) if isinstance(name, str) else None
+
     def describe(self) -> dict[str, str]:
         """The name and the first docstring line of every choice."""
         return {n: (c.__doc__ or "").strip().split("\n")[0] for n, c in sorted(self.choices.items())}

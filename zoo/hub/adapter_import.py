@@ -14,7 +14,7 @@ from zoo.checkpoint.model import load_model, open_checkpoint
 from zoo.checkpoint.named_lora import HEAD, NamedLoRA, Target, may_change, shortest_end
 from zoo.checkpoint.recipe import Recipe, declare, materialise
 from zoo.checkpoint.report import LoadPlan
-from zoo.checkpoint.trunk import TRUNK
+from zoo.checkpoint.trunk import TRUNK, LanguageModelAsTrunk
 from zoo.config.registry import type_of
 from zoo.hub import CONFIG
 from zoo.hub.adapter import BASE_NAME, TASKS
@@ -104,7 +104,7 @@ class AdapterFolder:
                 f"{place}: the base has reparam '{kind}', and LoRA would be another; {FOLD}"
             )
         if (headed := _headed(files, place, opened.recipe.model, opened.published)) is not None:
-            opened = WithoutHead(opened, *headed)
+            opened = LanguageModelAsTrunk(opened, *headed)
         model = declare(opened.recipe)
         rules = _rules_of(files, place, model, opened.published)
         specs = {p.name: p.spec for p in declared(model)}
@@ -161,48 +161,6 @@ class AdapterFolder:
 
         report = replace(plan.report, loaded=(*plan.report.loaded, *own))
         return LoadPlan(report, plan.fills | own.keys(), fill)
-
-
-@dataclass(frozen=True)
-class WithoutHead:
-    """A language model as the base of a classifier, whose head is elsewhere: in an adapter.
-
-    Attributes:
-        language_model: the checkpoint of the language model; its own head is reported as unused.
-        classifier: the configuration of the classifier.
-        published: the published settings of the classifier, see `zoo.models.base.Model`.
-    """
-
-    language_model: OpenedCheckpoint
-    classifier: ModelConfig
-    published: Mapping[str, Json]
-
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe of the language model, with the classifier as the model."""
-        return self.language_model.recipe.model_copy(update={"model": self.classifier})
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """An empty list, because a language model has no classes, and an adapter does not name them."""
-        return ()
-
-    def restore(self, part: nn.Module) -> None:
-        """Complete the trunk of a classifier on the meta device, see `OpenedCheckpoint`."""
-        self.language_model.restore(part.get_submodule(TRUNK))
-
-    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:
-        """Decide which tensors of the trunk to read, see `OpenedCheckpoint`."""
-        model, prefix = declare(self.language_model.recipe), f"{TRUNK}."
-        self.language_model.restore(model)
-        of_trunk = [name.removeprefix(prefix) for name in needed if name.startswith(prefix)]
-        plan = self.language_model.plan(model.state_dict(), of_trunk, allow)
-        fills = frozenset(prefix + name for name in plan.fills)
-        return replace(
-            plan,
-            fills=fills,
-            fill=lambda to: plan.fill({name.removeprefix(prefix): to[name] for name in fills}),
-        )
 
 
 def _headed(

@@ -206,11 +206,11 @@ def _rate_views(sides: Mapping[str, Mapping[float, TunedSize]], loss: str) -> li
         for name, of_side in sides.items():
             if params in of_side and of_side[params].tuned:
                 _add_tuning(name, of_side[params], series, arrows)
-        ticks = sorted(
-            {rate for of_side in sides.values() if params in of_side for rate in of_side[params].tried}
+        ticks = legible_ticks(
+            rate for of_side in sides.values() if params in of_side for rate in of_side[params].tried
         )
         view = View(format_count(params), "learning rate", loss, series, log_x=True, arrows=arrows)
-        views.append(replace(view, ticks=legible_ticks(ticks)))
+        views.append(replace(view, ticks=ticks))
     if len(sizes) > 1:
         chosen = [
             Series(name, name, list(rates), list(rates.values()))

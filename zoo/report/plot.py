@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,14 +14,15 @@ APART = 1.4
 """Smallest factor between neighbours on a logarithmic axis whose ticks have room beside each other."""
 
 
-def legible_ticks(values: Sequence[float]) -> Sequence[float]:
-    """The values that were tried as ticks, ascending; empty if their labels would overlap.
+def legible_ticks(values: Iterable[float]) -> Sequence[float]:
+    """The values that were tried as ticks, each once and ascending; empty if their labels would overlap.
 
     Args:
-        values: the values, ascending.
+        values: the values, in any order.
     """
-    apart = not values or values[0] <= 0 or all(b / a >= APART for a, b in pairwise(values))
-    return values if len(values) <= MOST_TICKS and apart else ()
+    ticks = sorted(set(values))
+    apart = not ticks or ticks[0] <= 0 or all(b / a >= APART for a, b in pairwise(ticks))
+    return ticks if len(ticks) <= MOST_TICKS and apart else ()
 
 
 @dataclass(frozen=True)

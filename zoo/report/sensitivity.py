@@ -29,7 +29,7 @@ def sensitivity_plots(results: Results) -> Iterator[Plot]:
 def _view(results: Results, key: str) -> View:
     series = [s for variant in results.variants if (s := _series(results, variant, key))]
     positive = all(x > 0 for s in series for x in s.x)
-    ticks = legible_ticks(sorted({x for s in series for x in s.x}))
+    ticks = legible_ticks(x for s in series for x in s.x)
     measure = results.measure
     unit = f", {measure.unit}" if measure.unit else ""
     return View(key, key, f"final validation {measure.title}{unit}", series, positive, ticks=ticks)

@@ -290,7 +290,7 @@ def _retyped(given: Located, changes: Located) -> Located:
         return given
     if former is not None and former.value == kind.value:
         return given
-    chosen = MODELS.choices.get(kind.value) if isinstance(kind.value, str) else None
+    chosen = MODELS.find(kind.value)
     if chosen is None:
         return given
     kept = {key: value for key, value in model.value.items() if key in chosen.model_fields}
@@ -343,8 +343,7 @@ def _completed(given: Located) -> Located:
     optimizer = given.value.get("optimizer")
     if optimizer is None or not isinstance(optimizer.value, dict) or "type" not in optimizer.value:
         return given
-    name = optimizer.value["type"].value
-    kind = OPTIMIZERS.choices.get(name) if isinstance(name, str) else None
+    kind = OPTIMIZERS.find(optimizer.value["type"].value)
     missing = {} if kind is None else {k: v for k, v in kind.older.items() if k not in optimizer.value}
     return merge(given, Located.of({"optimizer": missing})) if missing else given
 

@@ -16,7 +16,7 @@ from zoo.checkpoint.formats import OpenedCheckpoint, folder_format
 from zoo.checkpoint.model import find_checkpoint, open_checkpoint
 from zoo.checkpoint.recipe import Recipe
 from zoo.checkpoint.trunk import opened_for
-from zoo.config.compose import FROM
+from zoo.config.compose import FROM, items_of
 from zoo.config.inputs import READS_FILES, from_current_folder, looked_in
 from zoo.config.registry import DATASETS, INITS, REPARAMS, Config, Kind
 from zoo.config.yaml import Located, dotted
@@ -80,8 +80,8 @@ def inherit(given: Located, problems: list[str]) -> Located:
     fields["checkpoint"] = _source(given.value.get("checkpoint"), path, part, place, problems)
     fields |= _components(given, recipe, place, problems)
     if len(problems) == problems_before and (data := given.value.get("data")) is not None:
-        if isinstance(data.value, str):  # the short form, the name alone
-            data = Located({"type": data}, data.place)
+        if (items := items_of(data)) is not None:
+            data = Located(items, data.place)
         fields["data"] = _with_labels(_with_tokenizer(data, path, place, problems), opened.labels, place)
     return Located(fields, given.place)
 
@@ -189,8 +189,7 @@ def _lacks(data: Located, key: str) -> bool:
     if not isinstance(data.value, dict) or key in data.value:
         return False
     assumed = next(name for name, cls in DATASETS.choices.items() if cls.assumed)
-    kind = data.value["type"].value if "type" in data.value else assumed
-    chosen = DATASETS.choices.get(kind) if isinstance(kind, str) else None
+    chosen = DATASETS.find(data.value["type"].value if "type" in data.value else assumed)
     return chosen is not None and key in chosen.model_fields
 
 

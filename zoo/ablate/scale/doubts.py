@@ -56,6 +56,7 @@ def doubts(
     checks = (
         _broken,
         _few_sizes,
+        _copied_runs,
         _same_losses,
         _other_rates,
         tuning_doubts,
@@ -128,17 +129,21 @@ def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
         else:
             rest = "there is no interval"
         yield f"{one_seed} at {format_counts(alone)}: {rest}"
+
+
+def _copied_runs(measurement: VariantMeasurement) -> Iterator[str]:
+    """Name seeds that have the same losses, which only copies of one run have."""
     for k, name in enumerate(("the baseline", measurement.name)):
         copies = defaultdict(list)
         for n, pair in measurement.pairs.items():
-            copies[_copied_seeds(pair.sides[k])].append(n)
+            if seeds := _copied_seeds(pair.sides[k]):
+                copies[seeds].append(n)
         for seeds, sizes in copies.items():
-            if seeds:
-                effect = "not measured" if seeds == ALL_SEEDS else "underestimated"
-                yield (
-                    f"{name}: {seeds} have the same losses, at {format_counts(sizes)}: the noise of seeds is "
-                    f"{effect}; expected runs that differ, and not one run under several seeds"
-                )
+            effect = "not measured" if seeds == ALL_SEEDS else "underestimated"
+            yield (
+                f"{name}: {seeds} have the same losses, at {format_counts(sizes)}: the noise of seeds is "
+                f"{effect}; expected runs that differ, and not one run under several seeds"
+            )
 
 
 def _same_losses(measurement: VariantMeasurement) -> Iterator[str]:
