@@ -30,7 +30,7 @@ from benchmarks.scale.page import BEGIN, END, claims, front_page, own_page, page
 from benchmarks.scale.place import THE_STUDY
 from benchmarks.scale.questions import DRIFTING, LADDERS, Claim, Question
 from benchmarks.scale.rates import drifting
-from benchmarks.scale.stability import by_method, largest_stable, stability
+from benchmarks.scale.stability import searches, stability
 from benchmarks.scale.together import added_up, together
 from zoo.ablate.estimate import SpeedProbe
 from zoo.ablate.execute import plan_of_known
@@ -361,21 +361,51 @@ def test_the_largest_stable_rate(tmp_path: Path) -> None:
             row["loss"] = repr(float(row["loss"]) + 2)
     write_rows(tmp_path / "asked.csv", written[:-1])  # the last rate of the last method has one seed
     found = progress(sweep)
-    grouped = dict(by_method(found))
-    stable = {method: largest_stable(rates) for (_, method), rates in grouped.items()}
+    asked = replace(ASKED, claims=(Claim("he", "He trains at larger rates"),))
+    sides = list(searches(found))
+    stable = {side.method: side.largest_stable for side in sides}
     # Small has its lowest loss at 2e-3, by 2 nats: 1e-3 was too slow, and 4e-3 is too fast.
     assert stable == {"small": 2e-3, "he": 2e-3}
-    shown = stability(ASKED, found)
+    shown = stability(asked, found)
     assert shown.status.endswith("planned.")  # nothing is tuned, so that no rate is added
     assert shown.picture in shown.plots
+    assert [row.word for row in shown.rows] == ["begun"]
     (table,) = (block for section in shown.sections for block in section.blocks if isinstance(block, Shown))
-    for (_, method, _, largest, best, over, lost, *_), rates in zip(
-        table.rows, grouped.values(), strict=True
-    ):
-        top = "≥ " * (stable[method] == max(rates))
+    for (_, method, _, largest, best, over, lost, _, *spikes), side in zip(table.rows, sides, strict=True):
+        top = "≥ " * (stable[method] == max(side.rates))
         assert largest == f"{top}{stable[method]:.3g}"
-        assert lost == min(fmean(run.loss for run in of_rate) for of_rate in rates.values())
+        assert lost == min(fmean(run.loss for run in of_rate) for of_rate in side.rates.values())
         assert over == f"{top}{stable[method] / best:.3g}"
+        assert spikes == [1, 1 if 4 * best in side.rates else None, None]  # every run has one
+
+
+def test_a_described_question_with_all_runs(tmp_path: Path) -> None:
+    axes = {"method": {"small": {"init": "small"}, "he": {}}, "optimizer.lr": [1e-3, 4e-3, 16e-3]}
+    scale = {"sizes": [{"model.n_layers": n} for n in (1, 2)], "budgets": {"steps": [10]}, "seeds": 2}
+    sweep = ladder(tmp_path, axes=axes, scale=scale, tune=None)
+    written = list(trained(sweep))
+    for row in written:
+        rate = float(row["variant"].rpartition("=")[2])
+        row["loss"] = repr(3 + math.log(rate / 1e-3) / 10)
+        row["spikes"] = str(round(rate / 1e-3) + int(row["seed"]))
+        if row["variant"].startswith("method=small") and rate == 16e-3:
+            row["loss"] = "inf"
+    write_rows(tmp_path / "asked.csv", written)
+    shown = stability(replace(ASKED, claims=(Claim("he", "He trains at larger rates"),)), progress(sweep))
+    assert shown.complete
+    (only,) = shown.rows
+    assert only.here == "≥ 16 x, ≥ 16 x its best rate; small 4 x, 4 x"
+    assert only.word == "no word: described below"
+    assert not only.looked_at  # README has only claims with words
+    assert "2 sizes" in only.scale
+    (table,) = (block for section in shown.sections for block in section.blocks if isinstance(block, Shown))
+    assert [cells[-3:] for cells in table.rows] == [[1.5, 4.5, 16.5]] * 4
+    assert len(shown.sentences) == 4
+    assert shown.sentences[0].endswith(
+        ", small, the baseline, ends at 3.000 nats with its best rate, 0.001. It trains with rates up to 4 "
+        "times as high; with 16 times the best rate a run has 16 spikes."
+    )
+    assert "up to at least 16 times" in shown.sentences[1]
 
 
 def test_what_two_methods_gain_together(tmp_path: Path) -> None:
@@ -499,10 +529,12 @@ def sweeps() -> dict[str, Sweep]:
 
 def test_every_claim_is_about_a_variant(sweeps: dict[str, Sweep]) -> None:
     for question in LADDERS:
-        names = {variant.name for size in sweeps[question.key].ladder for variant in size.variants}
-        assert names - {sweeps[question.key].baseline} == {claim.variant for claim in question.claims} or (
-            question.described and not question.claims
-        )
+        variants = [variant for size in sweeps[question.key].ladder for variant in size.variants]
+        claimed = {claim.variant for claim in question.claims}
+        if question.described:
+            assert claimed <= {variant.settings["method"] for variant in variants}
+        else:
+            assert {variant.name for variant in variants} - {sweeps[question.key].baseline} == claimed
 
 
 def hash_in_blocks(config: RunConfig) -> str:
@@ -560,14 +592,20 @@ def test_every_side_is_tuned_over_as_wide_a_grid(sweeps: dict[str, Sweep]) -> No
                 assert (middle / low, high / middle) == pytest.approx((2, 2)), place
 
 
-def test_methods_are_tried_at_as_many_rates_when_deep(sweeps: dict[str, Sweep]) -> None:
+def test_methods_are_tried_at_neighbouring_rates_when_deep(sweeps: dict[str, Sweep]) -> None:
     rates: dict[str, list[float]] = {}
     for variant in sweeps["q3-deep"].variants:
         rates.setdefault(variant.settings["method"], []).append(float(variant.settings["optimizer.lr"]))
-    assert len(rates) == 4
+    assert {method: len(tried) for method, tried in rates.items()} == {
+        "small": 10,
+        "he": 11,
+        "wesar": 8,
+        "wesar-sigma": 9,
+        "sigma-reparam-sigma": 9,
+    }
     for tried in rates.values():
         steps = [math.log2(b / a) for a, b in pairwise(tried)]
-        assert steps == pytest.approx([1] * 7)
+        assert steps == pytest.approx([1] * len(steps))
 
 
 def test_the_committed_pages_are_those_of_the_committed_lines() -> None:

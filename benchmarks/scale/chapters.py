@@ -141,7 +141,7 @@ def _rows(
         verdict = verdicts.get(claim.variant)
         if verdict is None:
             word = "begun" if state.ended else NO_RUN
-            yield Row(claim.text, claim.paper, "", word, _planned(state), looked_at=False)
+            yield Row(claim.text, claim.paper, "", word, planned_sizes(state), looked_at=False)
             continue
         word = word_text(verdict)
         if claim.variant in turned:
@@ -158,7 +158,8 @@ def _rows(
         )
 
 
-def _planned(state: LadderProgress) -> str:
+def planned_sizes(state: LadderProgress) -> str:
+    """The range of the sizes of a ladder, of which a question has not judged any yet."""
     ladder = state.sweep.ladder
     return f"planned: {_range([size.params for size in ladder])}"
 
@@ -166,8 +167,13 @@ def _planned(state: LadderProgress) -> str:
 def _measured(state: LadderProgress, verdict: ScaleVerdict) -> str:
     sizes = [size.params for size in verdict.measured.usable]
     if not sizes:
-        return _planned(state)
+        return planned_sizes(state)
     tokens = [run.tokens for size in sizes for run in verdict.measured.pairs[size].baseline.compared]
+    return scale_text(sizes, tokens)
+
+
+def scale_text(sizes: Sequence[float], tokens: Sequence[float]) -> str:
+    """The ranges of sizes, in parameters, and of budgets, as the table of claims has them."""
     count = f"{len(sizes)} size" + "s" * (len(sizes) > 1)
     return f"{_range(sizes)}, {count}; {_range(tokens)} tokens"
 

@@ -18,7 +18,7 @@ class Claim:
     """A claim about a variant against the baseline of its question.
 
     Attributes:
-        variant: the name of the variant in the sweep file.
+        variant: the name of the variant in the sweep file; where `described`, the name of the method.
         text: the claim in words.
         paper: the figure of the claim's source; empty: none of the three papers has one.
         caution: what is known to be unfair to the variant, which stands beside every word; empty: nothing is.
@@ -80,6 +80,7 @@ def _optimizers(model: str) -> tuple[Claim, ...]:
 NGPT = "nGPT needs fewer tokens than GPT, context"
 SMALL_SIGMA = "its sigma^2 is too small at these widths"
 UNFAIR_GAINS = "the start of its gains is not a fair one"
+STABLE = "trains deep and narrow models at larger multiples of its best rate than Small"
 LADDERS = (
     Question(
         "q1",
@@ -190,7 +191,16 @@ LADDERS = (
         "with seeds that are not compared, gains that start as the norms of Small's rows end .21 to .23 "
         "lower after 1.5M tokens and .028 lower after 3M. A question below has them.",
     ),
-    Question("q3-deep", "Q3: deep and narrow, rates up to divergence", described=True),
+    Question(
+        "q3-deep",
+        "Q3: deep and narrow, rates up to divergence",
+        (
+            Claim("wesar", f"WeSaR {STABLE}", "no spikes at 13B, where Small has them"),
+            Claim("wesar-sigma", f"WeSaR with sigma^2 of 1e-2 {STABLE}"),
+        ),
+        described=True,
+        remark="The paper saw loss spikes in models of 13B parameters, and none in those of 130M and 1.3B.",
+    ),
     Question(
         "q2-horizon",
         "Q2: past the horizon",

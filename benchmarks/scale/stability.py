@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean, stdev
 
-from benchmarks.scale.chapters import Chapter, status
+from benchmarks.scale.chapters import NO_RUN, Chapter, Row, planned_sizes, scale_text, status
 from benchmarks.scale.questions import Question
 from zoo.ablate.progress import LadderProgress
 from zoo.ablate.scale.runs import FinishedRun, format_count
@@ -20,33 +22,100 @@ LOST = 1.0
 METHOD, RATE = "method", "optimizer.lr"
 """The axes of the sweep."""
 
-Runs = Mapping[float, Sequence[FinishedRun]]
-"""The runs of all seeds by rate, ascending."""
+MULTIPLES = (1.0, 4.0, 16.0)
+"""Of the best rate, at which spikes are counted."""
+FAR = MULTIPLES[-1]
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A method at one size, at all of its rates whose seeds have ended.
+
+    Attributes:
+        size: the number of parameters.
+        method: the value of the axis `METHOD`.
+        rates: the runs of all seeds by rate, ascending.
+    """
+
+    size: float
+    method: str
+    rates: Mapping[float, Sequence[FinishedRun]]
+
+    @property
+    def best(self) -> float:
+        """The rate with the lowest mean loss."""
+        return min(self.rates, key=self.loss)
+
+    def loss(self, rate: float) -> float:
+        """The mean final loss of the runs at a rate, in nats."""
+        return fmean(run.loss for run in self.rates[rate])
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation of the final losses at the best rate; None if it is not finite."""
+        losses = [run.loss for run in self.rates[self.best]]
+        return stdev(losses) if len(losses) > 1 and all(map(math.isfinite, losses)) else None
+
+    @property
+    def largest_stable(self) -> float | None:
+        """The largest rate up to which, from the best one on, every run has trained; None if there is none.
+
+        Rates below the best one do not count: a run there may be far from the lowest loss as it is slow.
+        """
+        limit = self.loss(self.best) + LOST
+        stable = None
+        for rate, runs in self.rates.items():
+            if rate < self.best:
+                continue
+            if not all(run.loss <= limit < math.inf for run in runs):
+                break
+            stable = rate
+        return stable
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the largest stable rate is the largest that was tried, so that larger ones may be."""
+        return self.largest_stable == max(self.rates)
+
+    @property
+    def reach(self) -> float | None:
+        """The largest stable rate over the best one; None if there is none."""
+        return None if self.largest_stable is None else self.largest_stable / self.best
+
+    def spikes(self, multiple: float) -> float | None:
+        """The mean number of spikes of a run at a multiple of the best rate; None if it was not tried."""
+        wanted = multiple * self.best
+        runs = next((runs for rate, runs in self.rates.items() if math.isclose(rate, wanted)), None)
+        return fmean(run.spikes for run in runs) if runs else None
 
 
 def stability(question: Question, state: LadderProgress) -> Chapter:
     """The chapter of a ladder with one budget, whose axes are methods and rates."""
-    runs = status(state)
+    runs = " ".join(filter(None, (status(state), question.remark if state.ended else "")))
     sweep = state.sweep
-    grouped = dict(by_method(state))
-    sections = [Section("Stability", [_table(grouped), _plot(grouped)])] if grouped else []
+    found = list(searches(state))
+    sections = [Section("Stability", [_table(found), _plot(found)])] if found else []
     return Chapter(
         question.key,
         question.title,
         sweep.description or "",
         runs,
         state.complete,
+        tuple(_rows(question, state, found)),
+        tuple(_sentences(found, _baseline(state))) if state.complete else (),
         sections=sections,
-        styled=tuple(dict.fromkeys(method for _, method in grouped)),
-        picture="rates" if grouped else "",
+        styled=tuple(dict.fromkeys(one.method for one in found)),
+        picture="rates" if found else "",
     )
 
 
-def by_method(state: LadderProgress) -> Iterator[tuple[tuple[float, str], Runs]]:
-    """The rates, of a size and a method, whose seeds have all ended."""
+def searches(state: LadderProgress) -> Iterator[Searched]:
+    """Every method at every size, as far as all seeds of a rate have ended."""
     levels = {variant.name: variant.settings for variant in state.sweep.variants}
     for size in state.sweep.ladder:
-        grouped: dict[str, dict[float, list[FinishedRun]]] = defaultdict(lambda: defaultdict(list))
+        grouped: dict[str, dict[float, list[FinishedRun]]] = {
+            settings[METHOD]: defaultdict(list) for settings in levels.values()
+        }
         for line in state.lines:
             if line.run.size == size.params:
                 settings = levels[line.run.variant]
@@ -54,40 +123,52 @@ def by_method(state: LadderProgress) -> Iterator[tuple[tuple[float, str], Runs]]
         for method, rates in grouped.items():
             whole = {r: runs for r, runs in sorted(rates.items()) if len(runs) == len(size.seeds)}
             if whole:
-                yield (float(size.params), method), whole
+                yield Searched(float(size.params), method, whole)
 
 
-def best_rate(rates: Runs) -> float:
-    """The rate with the lowest mean loss."""
-    return min(rates, key=lambda rate: _mean(rates[rate]))
+def _baseline(state: LadderProgress) -> str:
+    """The method of the baseline."""
+    return next(v.settings[METHOD] for v in state.sweep.variants if v.name == state.sweep.baseline)
 
 
-def largest_stable(rates: Runs) -> float | None:
-    """The largest rate up to which, from the best one on, every run has trained; None if no rate has a mean.
-
-    Rates below the best one are not asked: there a run may be far from the lowest loss because it is slow.
-    """
-    best = best_rate(rates)
-    limit = _mean(rates[best]) + LOST
-    stable = None
-    for rate, runs in rates.items():
-        if rate < best:
+def _rows(question: Question, state: LadderProgress, found: Sequence[Searched]) -> Iterator[Row]:
+    """A row per claim, which has no word."""
+    baseline = _baseline(state)
+    for claim in question.claims:
+        sides = [[one for one in found if one.method == method] for method in (claim.variant, baseline)]
+        if not state.complete or not all(sides):
+            word = "begun" if state.ended else NO_RUN
+            yield Row(claim.text, claim.paper, "", word, planned_sizes(state), looked_at=False)
             continue
-        if not all(run.loss <= limit < math.inf for run in runs):
-            break
-        stable = rate
-    return stable
+        own, other = (", ".join(f"{_bounded(one, one.reach)} x" for one in side) for side in sides)
+        here = f"{own} its best rate; {baseline} {other}"
+        runs = [run for one in chain(*sides) for of_rate in one.rates.values() for run in of_rate]
+        scale = scale_text([one.size for one in sides[0]], [run.tokens for run in runs])
+        yield Row(claim.text, claim.paper, here, "no word: described below", scale, looked_at=False)
 
 
-def _at_least(number: float, is_bound: bool) -> str:
-    return f"{'≥ ' * is_bound}{number:.3g}"
+def _sentences(found: Sequence[Searched], baseline: str) -> Iterator[str]:
+    """A description of every method at every size."""
+    for one in found:
+        name = f"{one.method}, the baseline," if one.method == baseline else one.method
+        if one.reach is None:
+            yield f"At {format_count(one.size)}, {name} trains with no rate."
+            continue
+        spikes = one.spikes(FAR)
+        beside = "" if spikes is None else f"; with {FAR:g} times the best rate a run has {spikes:.2g} spikes"
+        bound = "at least " * one.is_bound
+        yield (
+            f"At {format_count(one.size)}, {name} ends at {one.loss(one.best):.3f} nats with its best rate, "
+            f"{one.best:.3g}. It trains with rates up to {bound}{one.reach:.3g} times as high{beside}."
+        )
 
 
-def _mean(runs: Sequence[FinishedRun]) -> float:
-    return fmean(run.loss for run in runs)
+def _bounded(one: Searched, value: float | None) -> str:
+    """The largest stable rate, or its multiple of the best one, with "≥" if it is a bound."""
+    return "–" if value is None else f"{'≥ ' * one.is_bound}{value:.3g}"
 
 
-def _table(grouped: Mapping[tuple[float, str], Runs]) -> Table:
+def _table(found: Sequence[Searched]) -> Table:
     columns = [
         Column("size", format_count),
         Column("method", align_right=False),
@@ -97,48 +178,40 @@ def _table(grouped: Mapping[tuple[float, str], Runs]) -> Table:
         Column("stable / best"),
         Column("loss there", lambda v: f"{v:.4f}"),
         Column("sd over seeds", lambda v: f"{v:.4f}"),
-        Column("spikes per run there", lambda v: f"{v:.2g}"),
-        Column("spikes per run, all rates", lambda v: f"{v:.2g}"),
+        *(Column(f"spikes per run at {multiple:g} x", lambda v: f"{v:.2g}") for multiple in MULTIPLES),
     ]
-    rows: list[list[object]] = []
-    for (size, method), rates in grouped.items():
-        best = best_rate(rates)
-        losses = [run.loss for run in rates[best]]
-        every = [run for runs in rates.values() for run in runs]
-        stable = largest_stable(rates)
-        is_bound = stable == max(rates)
-        rows.append(
-            [
-                size,
-                method,
-                len(rates),
-                stable and _at_least(stable, is_bound),
-                best,
-                stable and _at_least(stable / best, is_bound),
-                _mean(rates[best]),
-                stdev(losses) if len(losses) > 1 and math.isfinite(sum(losses)) else None,
-                fmean(run.spikes for run in rates[best]),
-                fmean(run.spikes for run in every),
-            ]
-        )
+    rows: list[list[object]] = [
+        [
+            one.size,
+            one.method,
+            len(one.rates),
+            _bounded(one, one.largest_stable),
+            one.best,
+            _bounded(one, one.reach),
+            one.loss(one.best),
+            one.deviation,
+            *map(one.spikes, MULTIPLES),
+        ]
+        for one in found
+    ]
     note = (
         f"Largest stable rate: from the best rate up to it every run ended within {LOST:g} nat of the lowest "
         "mean loss of its method and size; ≥: no larger rate was tried. Methods whose weights are of other "
-        "sizes train at other rates, so that the largest stable rate is to be read over the best one. Rates "
-        "whose seeds have not all ended are left out. These are descriptions: no word is given."
+        "sizes train at other rates, so that the largest stable rate is to be read over the best one, and "
+        "spikes are counted at multiples of the best one. Rates whose seeds have not all ended are left out. "
+        "These are descriptions: no word is given."
     )
     return Table("stability", "Stability", columns, rows, note, of_variants=False)
 
 
-def _plot(grouped: Mapping[tuple[float, str], Runs]) -> Plot:
+def _plot(found: Sequence[Searched]) -> Plot:
     views = []
-    for size in dict.fromkeys(size for size, _ in grouped):
+    for size in dict.fromkeys(one.size for one in found):
+        here = [one for one in found if one.size == size]
         series = []
-        rates = {method: of for (n, method), of in grouped.items() if n == size}
-        for method, of_rate in rates.items():
-            finite = {rate: _mean(runs) for rate, runs in of_rate.items() if math.isfinite(_mean(runs))}
-            series.append(Series(method, method, list(finite), list(finite.values())))
-        ticks = legible_ticks(rate for of_rate in rates.values() for rate in of_rate)
+        for one in here:
+            finite = [rate for rate in one.rates if math.isfinite(one.loss(rate))]
+            series.append(Series(one.method, one.method, finite, list(map(one.loss, finite))))
         views.append(
             View(
                 format_count(size),
@@ -146,7 +219,7 @@ def _plot(grouped: Mapping[tuple[float, str], Runs]) -> Plot:
                 "final validation loss, nats",
                 series,
                 log_x=True,
-                ticks=ticks,
+                ticks=legible_ticks(rate for one in here for rate in one.rates),
             )
         )
     return Plot(
