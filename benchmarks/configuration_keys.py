@@ -18,6 +18,7 @@ from typing import TypeAlias
 from pydantic.fields import FieldInfo
 
 from zoo.ablate.config import Range, SweepConfig
+from zoo.config.compose import PLUGINS
 from zoo.config.registry import (
     CLIPS,
     CONSTRAINTS,
@@ -52,8 +53,10 @@ EXTENDS = (
     "the later ones on top of the earlier |"
 )
 """The key that is resolved before a file is validated, and is therefore no field."""
+PLUGINS_TYPE = "list of paths of Python files and names of modules"
+"""The type of `plugins` as it is written. In a sweep file the key is no field either."""
 TYPES = {
-    (RunConfig, "plugins"): "list of paths of Python files and names of modules",
+    (RunConfig, PLUGINS): PLUGINS_TYPE,
     (SweepConfig, "base"): "text or a mapping with the [keys of a run](run.md)",
 }
 """The types of keys that are written in another form than they are kept in."""
@@ -216,6 +219,8 @@ class Keys:
         """The lines of the table of a section, without its head."""
         if section.cls in (RunConfig, SweepConfig):
             yield EXTENDS
+        if section.cls is SweepConfig:
+            yield row(PLUGINS, PLUGINS_TYPE, RunConfig.model_fields[PLUGINS])
         schema = self.schemas[section.cls.__name__]
         properties = schema.get("anyOf", [schema])[0][
             "properties"
@@ -224,7 +229,7 @@ class Keys:
             if name == "type":
                 continue
             kind = TYPES.get((section.cls, name)) or self.typed(properties[name], section.page)
-            yield f"| `{name}` | {kind} | {default_of(about)} | {escaped(about.description or '')} |"
+            yield row(name, kind, about)
         if section.cls.extra_keys is not None:
             yield f"| any other key | {self.link(section.cls.extra_keys, section.page)} | – | a tuned key |"
 
@@ -293,6 +298,11 @@ def grouped(kind: str) -> str:
     return f"({kind})" if " or " in kind else kind
 
 
+def row(name: str, kind: str, about: FieldInfo) -> str:
+    """The line of a key in a table."""
+    return f"| `{name}` | {kind} | {default_of(about)} | {escaped(about.description or '')} |"
+
+
 def default_of(about: FieldInfo) -> str:
     """The cell with the default of a key, which the description may have."""
     if about.is_required():
@@ -308,9 +318,14 @@ def code(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as it is written in YAML; a component is shown by its type, if it has one."""
+    """A value as it is written in YAML; a component by its type, and by the keys that it sets."""
     if isinstance(value, Config):
-        return type_of(value) if "type" in type(value).model_fields else "{}"
+        keys = {key: getattr(value, key) for key in type(value).model_fields if key in value.model_fields_set}
+        has_type = "type" in type(value).model_fields
+        if has_type and not keys.keys() - {"type"}:
+            return type_of(value)
+        keys = {"type": type_of(value), **keys} if has_type else keys
+        return f"{{{', '.join(f'{key}: {shown(part)}' for key, part in keys.items())}}}"
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, list | tuple):

@@ -125,17 +125,18 @@ BLOCKS = [
 
 
 def test_every_file_in_the_pages_fits_the_schema() -> None:
-    """But tasks of lm-evaluation-harness, and files that name plugins, whose types are not registered."""
+    """But tasks of lm-evaluation-harness; and of files that name plugins, whose types are not registered, the keys."""
     sweeps, tried = Draft202012Validator(sweep_schema()), 0
     for page, code in BLOCKS:
         problems: list[str] = []
         raw = read_yaml(code, page.name, problems).plain()
         assert not problems
-        if {"task", "plugins"} & raw.keys():
+        if "task" in raw:
             continue
         is_sweep = bool({"axes", "tune", "variants", "scale"} & raw.keys())
         validator = sweeps if is_sweep else VALIDATOR
-        assert [e.message for e in validator.iter_errors(raw)] == [], f"{page}:\n{code}"
+        found = [e.message for e in validator.iter_errors(raw) if not (e.path and "plugins" in raw)]
+        assert found == [], f"{page}:\n{code}"
         tried += 1
     assert tried >= 15
 

@@ -33,7 +33,7 @@ def test_the_commands_on_diagnostics(folder: Path, capsys: pytest.CaptureFixture
     fields = tiny_fields(folder, steps=100, diagnose_every=100)
     (folder / "small.yaml").write_text(dump_config(load_config(fields, AMOS)), encoding="utf-8")
     typed("train small.yaml", "name=my-run")
-    for name in ("runs/sweep", "models/llama"):
+    for name in ("sweeps/my-sweep", "models/llama"):
         shutil.copytree("runs/my-run", name)
     commands = re.findall(r"^\$ zoo (.*?) *(?:#.*)?$", INSIDE, re.M)
     assert [command.split()[0] for command in commands] == ["inspect"] * 2 + ["suggest-lr"] * 2 + ["report"]

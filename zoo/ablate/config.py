@@ -12,6 +12,7 @@ from zoo.ablate.scale.looks import FIRST_LOOK, MOST_LOOKS
 from zoo.ablate.scale.tuning import equal_steps
 from zoo.ablate.scale_config import Scale
 from zoo.ablate.scoring import TaskSettings
+from zoo.config.compose import PLUGINS
 from zoo.config.inputs import NOT_EMPTY
 from zoo.config.messages import NAME, describe_all
 from zoo.config.registry import Config
@@ -387,6 +388,6 @@ def sweep_schema() -> JsonObject:
     about = {"description": SweepConfig.model_fields["base"].description}
     inline = {"type": "object", "properties": run["properties"], "additionalProperties": False}
     names = run["properties"]["extends"]
-    schema["properties"] = {**schema["properties"], "extends": names}
+    schema["properties"] |= {"extends": names, PLUGINS: run["properties"][PLUGINS]}
     schema["properties"]["base"] = {**about, "anyOf": [{"type": "string"}, inline]}
     return schema

@@ -23,8 +23,8 @@ class ScalingConfig(Config):
     )
     init: float | Literal["auto"] = Field(
         1.0,
-        description="s_init: the effective value at the start; auto (alpha, s_z): by the rules of "
-        "zoo.models.starts, for runs of any size",
+        description="s_init: the effective value at the start; auto (alpha and s_z alone): "
+        "alpha 1 / n_layers, s_z sqrt(d_model), or 1 in a run that is long enough to get from 1 to there",
     )
     scale: float | None = Field(
         None,

@@ -173,7 +173,8 @@ class NorMuonConfig(OrthogonalConfig):
     beta2: Decay = Field(0.95, description="decay of the rows' second moment")
     rest: Rest | None = Field(
         AdamWConfig(lr=3e-3),
-        description="optimizer of all other parameters; null: AdamW with this lr and weight_decay",
+        description="optimizer of all other parameters, with a rate of its own; null: AdamW with this lr "
+        "and weight_decay",
     )
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
