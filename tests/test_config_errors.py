@@ -346,3 +346,24 @@ def test_values_from_python_are_those_of_yaml(tmp_path: Path) -> None:
         build_model("gpt", **sizes, dtype=torch.bfloat16)
     with pytest.raises(ConfigError, match=r"^data.corpus.paths\[0\]: value .*object"):
         load_config({"data": {**texts, "corpus": {"type": "text", "paths": [object()]}}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["optimizer={type: prodigy}", "layer_decay=0.5"], "layer_decay"),
+        (["optimizer={type: muon, lr: 0.01}", "freeze=[{roles: [linear]}]"], "none is trained"),
+        (
+            [
+                "optimizer={type: muon, lr: 0.01, rest: {type: amos, lr: 0.01}}",
+                "eta_overrides=[{role: linear, axes: [mlp], factor: 2}]",
+            ],
+            r"eta_overrides\[0\] has no effect",
+        ),
+        (["reparam=weight_norm", "train.clip=virtual"], "virtual is for gates"),
+        (["schedule={type: cosine, warmup: 500000}"], "warmup"),
+    ],
+)
+def test_explain_refuses_what_training_refuses(changes: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        explain(load_config("quickstart-gpt", changes))

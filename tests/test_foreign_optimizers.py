@@ -169,6 +169,17 @@ def test_a_required_argument_needs_no_annotation(tmp_path: Path) -> None:
     assert config.optimizer.model_size == 3
 
 
+def test_a_rule_for_the_decay_of_a_class_needs_the_decay(tmp_path: Path) -> None:
+    """The class' own default, which hides behind `**settings`, would stay as it is."""
+    source = "import torch\n\nclass Mine(torch.optim.AdamW):\n    def __init__(self, params, lr=1e-3, **settings):\n"
+    source += "        super().__init__(params, lr=lr, **settings)\n"
+    rule = {"type": "horizon", "horizon": -0.5, "base": {"steps": 3}, "wd_transfer": "independent"}
+    optimizer = {"type": "my_opt.py:Mine", "lr": 0.01}
+    with pytest.raises(ConfigError, match=r"wd_transfer: .*default of .* expected optimizer\.weight_decay"):
+        explain(load_config(project(tmp_path, optimizer, source, transfer=rule)))
+    explain(load_config(project(tmp_path, optimizer | {"weight_decay": 0.01}, source, transfer=rule)))
+
+
 @pytest.mark.parametrize("command", ["train", "explain", "sweep"])
 def test_a_step_without_the_rate_is_refused_before_anything_is_trained(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -210,6 +210,10 @@ BAD: list[tuple[list[str], str]] = [
         ["constraint=hyperball", "optimizer={type: pytorch_optimizer.Lookahead, lr: 1e-3}"],
         "Lookahead",
     ),
+    (
+        ["constraint=hyperball", "optimizer={type: adafactor, lr: 0.01, relative_step: true}"],
+        "relative_step has no effect on the matrices; expected a schedule",
+    ),
     (["constraint={type: hyperball, matrices: some}"], "matrices"),
     (["constraint=hyperbola"], "did you mean 'hyperball'"),
     (["constraint=[hyperball, hyperball]"], "constraint"),

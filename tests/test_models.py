@@ -468,6 +468,22 @@ def test_bad_tokens(tokens: Tensor, message: str) -> None:
         ({"rope_fraction": 0.4}, r"rope_fraction \* d_model / n_heads, rounded down, = 3 is odd"),
         ({"rope_fraction": 0.1}, "rope_fraction 0.1 of 8 entries is none"),
         ({"rope_window_base": 100.0}, "rope_window_base has no effect without a window"),
+        (
+            {"rope_window_base": 100.0, "attention": {"window": 4}, "rope_blocks": [False]},
+            "rope_window_base has no effect: no block with a window is among rope_blocks",
+        ),
+        (
+            {
+                "rope_window_base": 100.0,
+                "attention": {"window": 4},
+                "rope_scaling": {"type": "linear", "factor": 2},
+            },
+            "rope_scaling has no effect: .* only for those without a window",
+        ),
+        (
+            {"rope_blocks": [False], "rope_scaling": {"type": "linear", "factor": 2}},
+            "rope_scaling has no effect",
+        ),
         ({"rope_scaling": {"type": "linear"}}, "factor"),
         (
             {"rope_scaling": {"type": "yarn", "factor": 2, "context": 64}, "rope_base": 1.0},

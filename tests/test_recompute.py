@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.recompute import counted, job_of
 from zoo import build_model
+from zoo.nn.batchnorm import MOMENTUM, BatchNorm
 from zoo.train.recompute import recompute
 from zoo.utils.errors import ConfigError
 
@@ -68,6 +69,30 @@ def test_recomputed_activations_change_no_bit(name: str, shape: tuple[int, int])
         assert all(map(torch.equal, numbers, plain[0]))
     assert blocks[1] < plain[1] / 2
     assert plain[2] == selective[2] < blocks[2]
+
+
+@pytest.mark.parametrize("what", ["blocks", "selective"])
+def test_running_statistics_are_updated_once(what: Any) -> None:
+    sizes: dict[str, Any] = {
+        "depth": 18,
+        "classes": 3,
+        "width": 4,
+        "stem_size": 3,
+        "stem_stride": 1,
+        "pool_size": 1,
+    }
+
+    def trained(how: Any) -> list[Tensor]:
+        model = build_model("resnet", **sizes, pool_stride=1, seed=0).train()
+        recompute(model, how)
+        torch.manual_seed(1)
+        loss = model.loss(*model.example(4, 16)).total
+        torch.autograd.backward(loss)
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        assert all(norm.momentum == MOMENTUM for norm in model.modules() if isinstance(norm, BatchNorm))
+        return [loss, *gradients, *model.buffers()]
+
+    assert all(map(torch.equal, trained(what), trained("none")))
 
 
 def test_a_model_without_blocks() -> None:

@@ -63,6 +63,23 @@ def test_at_the_base_size_nothing_changes(rule: str, reparam: str) -> None:
         assert torch.equal(tensor, expected[name]), name
 
 
+@pytest.mark.parametrize(
+    ("model", "rule", "base"),
+    [("t5", "completep", BASE["completep"]), ("ngpt-t5", "nugpt", BASE["nugpt"])],
+)
+def test_the_depth_of_an_encoder_decoder_is_that_of_its_encoder(
+    model: str, rule: str, base: dict[str, int]
+) -> None:
+    sizes = {"type": model, "vocab_size": 31, "d_model": 16, "n_layers": 2, "n_heads": 2, "d_mlp": 64}
+    given = {"model": sizes, "optimizer": {"type": "adamw", "lr": 1e-2}}
+    ruled = load_config(given | {"transfer": {"type": rule, "base": base}})
+    rows = explain(ruled).rows
+    assert {row.lr for row in rows} == {1.0}
+    plain = initial_model(load_config(given)).model.state_dict()
+    for name, tensor in initial_model(ruled).model.state_dict().items():
+        assert torch.equal(tensor, plain[name]), name
+
+
 @pytest.mark.parametrize(("rule", "factors"), [("mup", [1.0, 0.5]), ("spectral", [1.0, 1.0])])
 def test_the_width_of_all_heads_is_not_their_number(rule: str, factors: list[float]) -> None:
     """With qk_norm: unit, whose s_qk has an entry for each head, rates of all matrices are the rule's."""
@@ -657,6 +674,7 @@ def test_every_parameter_of_mars_gets_the_factor_once() -> None:
     [
         ("ngpt-tiny", {"type": "nugpt", "base": {"embed": 16, "layers": 1}, "wd_transfer": "sqrt"}, "adam"),
         ("gpt-tiny", HORIZON | {"wd_transfer": "independent"}, "amos"),
+        ("gpt-tiny", HORIZON | {"wd_transfer": "independent"}, "adam"),
     ],
 )
 def test_a_transfer_of_decays_that_there_are_not(model: str, rule: dict[str, Any], optimizer: str) -> None:
@@ -664,6 +682,13 @@ def test_a_transfer_of_decays_that_there_are_not(model: str, rule: dict[str, Any
         explain(
             load_config({"extends": model, "optimizer": {"type": optimizer, "lr": 0.01}, "transfer": rule})
         )
+
+
+def test_a_transfer_of_a_decay_of_zero_that_is_written() -> None:
+    """It may be one of the values of a sweep."""
+    optimizer = {"type": "adamw", "lr": 0.01, "weight_decay": 0}
+    rule = HORIZON | {"wd_transfer": "independent"}
+    explain(load_config({"extends": "gpt-tiny", "optimizer": optimizer, "transfer": rule}))
 
 
 @pytest.mark.parametrize("rule", ["completep", "nugpt"])

@@ -173,7 +173,7 @@ def _clip_problems(configs: Sequence[RunConfig]) -> Iterator[str]:
             continue
         try:
             with located(config):
-                job.build_clip().prepare(declared_once(config))
+                job.train.build_clip().prepare(declared_once(config))
         except ConfigError as error:
             yield str(error)
 

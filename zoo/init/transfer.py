@@ -200,7 +200,7 @@ class Transfer(Config):
 
         Args:
             parameters: the parameters of the model.
-            n_layers: number of layers of the model.
+            n_layers: number of layers of the model, see `Model.depth`.
             steps: number of steps of the run; None: it is not known.
 
         Raises:

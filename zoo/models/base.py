@@ -106,6 +106,11 @@ class Model(Module):
         return self.fsdp_units
 
     @property
+    def depth(self) -> int:
+        """The number of blocks that rules for depth follow: of an encoder-decoder those of the encoder."""
+        return len(self.layers)
+
+    @property
     def compiled_parts(self) -> Sequence[tuple[nn.Module, str]]:
         """Pairs of a submodule and its method for ``train.compile: blocks``: the FSDP units' `forward`."""
         return [(unit, "forward") for unit in self.fsdp_units]

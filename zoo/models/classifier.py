@@ -161,6 +161,11 @@ class Classifier(Model):
         """The units of the trunk."""
         return self.trunk.fsdp_units
 
+    @property
+    def depth(self) -> int:
+        """The number of blocks of the trunk that rules for depth follow."""
+        return self.trunk.depth
+
     def forward(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Classify texts.
 

@@ -116,6 +116,11 @@ class EncoderDecoder(LanguageModel):
         return [*self.encoder_blocks, *getattr(self, "decoder_blocks", ())]
 
     @property
+    def depth(self) -> int:
+        """The number of blocks of the encoder, with which the decoder grows."""
+        return len(self.encoder_blocks)
+
+    @property
     def lm_head(self) -> LMHead:
         """The module that maps the decoder's hidden states (..., d) to logits (..., vocab)."""
         return self.read_out

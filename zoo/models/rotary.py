@@ -62,6 +62,25 @@ class RotaryDecoderConfig(DecoderConfig):
             raise ValueError("rope_window_base has no effect without a window; expected attention.window")
         return self
 
+    @model_validator(mode="after")
+    def _rotations_are_used(self) -> Self:
+        """Refuse changes of frequencies by which no block rotates."""
+        has_window = [self.attention.window_of(i) is not None for i in self.rotating]
+        if self.rope_window_base is not None and not any(has_window):
+            raise ValueError("rope_window_base has no effect: no block with a window is among rope_blocks")
+        scaled = [not window or self.rope_window_base is None for window in has_window]
+        if self.rope_scaling is not None and not any(scaled):
+            raise ValueError(
+                "rope_scaling has no effect: it is for blocks that rotate, and, with rope_window_base, only "
+                "for those without a window"
+            )
+        return self
+
+    @property
+    def rotating(self) -> Sequence[int]:
+        """The blocks that rotate queries and keys."""
+        return [i for i in range(self.n_layers) if self.rope_blocks[i % len(self.rope_blocks)]]
+
 
 class RotaryDecoder(Decoder):
     """A decoder whose blocks rotate queries and keys by their positions."""
@@ -78,7 +97,6 @@ class RotaryDecoder(Decoder):
         c = self.config
         rope = rotation(position_ids, c.rotated, c.rope_base, c.rope_scaling, length)
         local = rope if c.rope_window_base is None else rotation(position_ids, c.rotated, c.rope_window_base)
-        blocks = range(c.n_layers)
-        kinds = [local if c.attention.window_of(i) else rope for i in blocks]
-        rotates = [c.rope_blocks[i % len(c.rope_blocks)] for i in blocks]
-        return [kind if rotated else None for kind, rotated in zip(kinds, rotates, strict=True)]
+        rotating = set(c.rotating)
+        kinds = [local if c.attention.window_of(i) else rope for i in range(c.n_layers)]
+        return [kind if i in rotating else None for i, kind in enumerate(kinds)]

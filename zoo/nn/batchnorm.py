@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.spec import Module, ParamSpec, Role
@@ -33,6 +36,7 @@ class BatchNorm(Module):
             residual_branches: number of residual branches of the model if the module ends one, otherwise 1.
         """
         super().__init__()
+        self.momentum = MOMENTUM
         for name, role in (("scale", Role.NORM_SCALE), ("bias", Role.BIAS)):
             self.param(name, ParamSpec(role, (channels,), ("channels",), residual_branches=residual_branches))
         self.buffer("mean", (channels,), 0.0, average=True)
@@ -51,4 +55,17 @@ class BatchNorm(Module):
                 "processes), or larger ones"
             )
         scale, bias = self.virtual("scale"), self.virtual("bias")
-        return F.batch_norm(x, self.mean, self.variance, scale, bias, self.training, MOMENTUM, EPS)
+        return F.batch_norm(x, self.mean, self.variance, scale, bias, self.training, self.momentum, EPS)
+
+
+@contextmanager
+def statistics_kept(module: nn.Module) -> Iterator[None]:
+    """Forward passes in training leave the running statistics within a module as they are."""
+    norms = [part for part in module.modules() if isinstance(part, BatchNorm)]
+    for norm in norms:
+        norm.momentum = 0.0
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.momentum = MOMENTUM

@@ -247,6 +247,12 @@ class AdafactorConfig(OptimizerConfig):
             raise ValueError("`eps_scale` has no effect with scale_parameter: false")
         return self
 
+    def not_under_fixed_norm(self) -> str | None:
+        """The reason with `relative_step`: the constraint dictates the length of a step, which it bounds."""
+        if self.relative_step:
+            return "relative_step has no effect on the matrices; expected a schedule, such as rsqrt"
+        return None
+
     def build(self, entries: Sequence[Entry]) -> Adafactor:
         """The optimizer; each group has the parameters of one learning rate."""
         return Adafactor(grouped(entries, self.lr, lambda entry: {}), **self.model_dump(exclude={"type"}))

@@ -26,6 +26,7 @@ from zoo.run.described import load_described
 from zoo.run.first_weights import InitialModel, measured_model, recipe_of
 from zoo.run.flops import model_flops, training_example, update_flops
 from zoo.run.located import located
+from zoo.run.optimizer import optimizer_of
 from zoo.run.reach import unreached
 from zoo.run.redundancy import notes
 from zoo.run.transfer import check_optimizer, rates_of
@@ -257,8 +258,10 @@ def _explained(config: RunConfig, initial: InitialModel, place: str) -> Explanat
     model, recipe = initial.model, initial.model.recipe
     freeze(model, config.freeze)
     config.constraint.apply(model)
+    if config.train is not None:
+        config.schedule.check(config.train.steps)
+        config.train.build_clip().prepare(model)
     if config.optimizer is not None:
-        config.optimizer.require_trainable()
         check_optimizer(config.transfer, config.optimizer)
     steps = None if config.train is None else config.train.steps
     rates = rates_of(model, config.transfer, config.optimizer, steps)
@@ -270,6 +273,9 @@ def _explained(config: RunConfig, initial: InitialModel, place: str) -> Explanat
         initial.measured_etas,
         rates,
     )
+    if config.optimizer is not None:
+        # What is explained is what can be trained: the optimizer itself is not needed.
+        optimizer_of(config.optimizer, registry, config.eta_overrides, initial.measured_etas)
     entries = {entry.name: entry for entry in registry}
     sigmas = initial.measured_sigmas
     rows = [

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, cast
 
-from zoo.config.registry import require_instance, type_of
+from zoo.config.registry import type_of
 from zoo.data.dataset import DataConfig
 from zoo.models import ModelConfig
 from zoo.optim.base import OptimizerConfig, ScheduleConfig
-from zoo.optim.clip import Clip
 from zoo.run.train_config import TrainConfig
 from zoo.utils.errors import ConfigError, joined_message
 from zoo.utils.files import expand_home
@@ -48,15 +47,6 @@ class Job:
         examples = self.train.examples_at_once(ranks)
         self.model.check_batch(self.train.batch_size, self.train.accumulation, ranks)
         return examples
-
-    def build_clip(self) -> Clip:
-        """The clipping of the run, which has still to be prepared for its model.
-
-        Raises:
-            ConfigError: A setting of the clipping has no effect, or its class builds something else.
-        """
-        kind = self.train.clip
-        return require_instance(type(kind), "build", kind.build(self.train.clip_norm), Clip)
 
     def check_processes(self, ranks: int) -> None:
         """Refuse what `ranks` processes cannot train, as far as the configuration alone tells.

@@ -77,6 +77,30 @@ def build_optimizer(
         check_optimizer(transfer, config)
         rates = rates_of(model, transfer, config, steps)
     registry = Registry(model, None, eta_overrides, layer_decay, measured, rates)
+    built = optimizer_of(config, registry, eta_overrides, measured)
+    check_statistics(built, model)
+    attach(built, model)
+    return built
+
+
+def optimizer_of(
+    config: OptimizerConfig,
+    registry: Registry,
+    eta_overrides: Sequence[EtaOverride],
+    measured: Mapping[str, float] | None,
+) -> Optimizer:
+    """Build the optimizer of the trained parameters of a model.
+
+    Args:
+        config: The settings of the optimizer.
+        registry: The parameters, with their etas and rates.
+        eta_overrides: The overrides that the registry was made with.
+        measured: The measured etas that the registry was made with.
+
+    Raises:
+        ConfigError: The optimizer cannot train such parameters, or an override or measured etas have no
+            effect on it.
+    """
     for i in range(len(eta_overrides)):
         if not any(entry.override == i and config.reads_eta(entry.spec) for entry in registry):
             raise ConfigError(f"eta_overrides[{i}] has no effect: this optimizer reads no eta of its matches")
@@ -94,8 +118,6 @@ def build_optimizer(
             "parameters; expected groups of pairs (entry.name, entry.parameter), such as those of "
             "zoo.optim.base.grouped"
         )
-    check_statistics(built, model)
-    attach(built, model)
     return built
 
 

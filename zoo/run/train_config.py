@@ -10,8 +10,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from zoo.config.inputs import NOT_EMPTY
-from zoo.config.registry import CLIPS, LOGGERS, Config
-from zoo.optim.clip import ClipConfig, GlobalNorm
+from zoo.config.registry import CLIPS, LOGGERS, Config, require_instance
+from zoo.optim.clip import Clip, ClipConfig, GlobalNorm
 from zoo.run.loggers import LoggerConfig
 from zoo.utils.errors import ConfigError
 from zoo.utils.run_folder import RUNS
@@ -257,3 +257,11 @@ class TrainConfig(Config):
                 f"batch_size {self.batch_size} is not divisible by accumulation {self.accumulation}"
             )
         return self
+
+    def build_clip(self) -> Clip:
+        """The clipping of the run, which has still to be prepared for its model.
+
+        Raises:
+            ConfigError: A setting of the clipping has no effect, or its class builds something else.
+        """
+        return require_instance(type(self.clip), "build", self.clip.build(self.clip_norm), Clip)

@@ -17,7 +17,7 @@ from zoo.utils.errors import ConfigError
 
 def sizes_of(model: Model, transfer: Transfer, steps: int | None) -> Sizes:
     """The ratios of the sizes of a model and its run to the base size; see `Transfer.sizes`."""
-    return transfer.sizes(list(declared(model)), len(model.layers), steps)
+    return transfer.sizes(list(declared(model)), model.depth, steps)
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,8 @@ def check_optimizer(transfer: Transfer, optimizer: OptimizerConfig) -> None:
             does.
     """
     rule = f"transfer: {type_of(transfer)}"
-    if transfer.wd_transfer != "rule" and "weight_decay" not in type(optimizer).model_fields:
-        raise ConfigError(
-            f"transfer.wd_transfer: value '{transfer.wd_transfer}' has no effect: the optimizer "
-            f"'{type_of(optimizer)}' has no weight_decay; expected rule"
-        )
+    if transfer.wd_transfer != "rule" and (reason := _without_decay(optimizer)):
+        raise ConfigError(f"transfer.wd_transfer: value '{transfer.wd_transfer}' has no effect: {reason}")
     if not transfer.of_sizes:
         return
     if optimizer.update_size != transfer.update_size:
@@ -119,6 +116,19 @@ def check_optimizer(transfer: Transfer, optimizer: OptimizerConfig) -> None:
         raise ConfigError(f"{rule} has no weight decay, so that transfer.wd_transfer has no effect")
     if transfer.on_sphere and optimizer.model_dump().get("weight_decay"):
         raise ConfigError(f"{rule} has no weight decay; expected optimizer.weight_decay: 0")
+
+
+def _without_decay(optimizer: OptimizerConfig) -> str:
+    """The reason for which an optimizer has no weight decay that a rule could change; empty if it has one."""
+    fields = optimizer.model_dump()
+    if "weight_decay" not in fields:
+        return f"the optimizer '{type_of(optimizer)}' has no weight_decay; expected rule"
+    if fields["weight_decay"] is None:
+        return "the weight decay is the default of the optimizer's class; expected optimizer.weight_decay"
+    # A decay of 0 that is written may be one of the values of a sweep.
+    if fields["weight_decay"] == 0 and "weight_decay" not in optimizer.model_fields_set:
+        return "optimizer.weight_decay is 0; expected a weight decay, or rule"
+    return ""
 
 
 def rates_of(

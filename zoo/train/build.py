@@ -83,7 +83,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
     job.schedule.check(t.steps)
     job.optimizer.require_trainable()
     job.check_processes(world.size)
-    clip = job.build_clip()
+    clip = t.build_clip()
 
     def prepare(model: Model) -> None:
         freeze(model, c.freeze)
