@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from itertools import pairwise
@@ -372,6 +373,19 @@ def test_without_a_step_outputs_stay(name: str, key: str) -> None:
     config = load_config(name, [f"model.{key}=0.5", "optimizer={type: adamw, lr: 1e-3}"])
     for module in check_coordinates(config, [16, 32], seeds=1, steps=2, lr=1e-30).modules:
         assert module.sizes[0] == pytest.approx(module.sizes[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("bert-tiny", "model.zero_start=true"),  # a matrix of zeros has no size to compare with
+        ("gpt-tiny", "optimizer={type: amos, lr: 0.01, clip_value: by targets}"),
+    ],
+)
+def test_what_training_takes_is_checked(name: str, change: str) -> None:
+    config = load_config(name, [change, "schedule=constant"])
+    check = check_coordinates(config, [16, 32], seeds=1, steps=3)
+    assert all(math.isfinite(size) for module in check.modules for sizes in module.sizes for size in sizes)
 
 
 def test_other_models() -> None:

@@ -444,6 +444,13 @@ def test_the_cache_has_a_place_of_its_own(texts: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert config(texts, cache_dir=None).cache_folder() == Path.home() / ".cache" / "zoo"
 
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(DataError, match=r"no home folder for prepared data; expected data\.cache_dir, or"):
+        config(texts, cache_dir=None).cache_folder()
+
 
 def test_a_corpus_of_its_own_to_validate_on(texts: Path, tmp_path: Path) -> None:
     other = tmp_path / "valid.txt"

@@ -60,6 +60,8 @@ def test_of_a_config(
     The steps of both are shown while they are taken.
     """
     monkeypatch.setattr("zoo.utils.progress.SECONDS_PER_LINE", 0.0)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "of: #all"))  # no value that YAML reads as it is
+    (tmp_path / "of: #all").mkdir()
     before = {path.name for path in tmp_path.iterdir()}
     source = config(tmp_path)
     with pytest.raises(SystemExit) as done:
@@ -76,6 +78,7 @@ def test_of_a_config(
     suggested = float(re.findall(r"suggested: optimizer.lr=([\d.e-]+)", told)[0])
     assert suggested == pytest.approx(math.sqrt(float(second[0]) * float(second[1])), rel=0.06)
     assert {p.name for p in tmp_path.iterdir()} - before == {"config.yaml", "text.txt", "cache"}
+    assert not list((tmp_path / "of: #all").iterdir())
 
 
 def test_under_a_transfer_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from zoo.train.distributed import World
 from zoo.train.forecast import Operations, forecast
 from zoo.train.live_memory import LiveMemory
 from zoo.train.start import Start
-from zoo.utils.accelerators import ACCELERATORS, Accelerator
+from zoo.utils.accelerators import ACCELERATORS, Accelerator, flops_of
 from zoo.utils.errors import ConfigError
 
 RANKS, LAYERS, WIDTH, MLP, VOCAB, TIME = 8, 3, 128, 512, 2048, 128
@@ -209,6 +209,21 @@ def test_live_memory_is_what_torch_finds() -> None:
         else:
             peaks.append(tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"])
     assert peaks[0] == pytest.approx(peaks[1], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "flops"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA H200 NVL", 835e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", None),
+        ("NVIDIA H200 MIG 1g.18gb", None),
+        ("a GPU", None),
+    ],
+)
+def test_the_peak_of_a_gpu(name: str, flops: float | None) -> None:
+    assert flops_of(name) == flops
 
 
 def test_known_devices() -> None:

@@ -271,6 +271,19 @@ def test_without_a_compiler_there_is_a_warning(
     assert not list((tmp_path / "new").rglob("*.so"))
 
 
+def test_without_a_home_there_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    with caplog.at_level(logging.WARNING, "zoo"):
+        assert native.load_kernels.__wrapped__() is None
+    assert "Could not determine home directory" in caplog.text
+
+
 @pytest.mark.parametrize("command", ["env c++ -g0", ""])
 def test_the_command_of_the_compiler(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It may have arguments, as in "ccache g++", and an empty one is none."""

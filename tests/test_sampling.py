@@ -209,6 +209,20 @@ def test_the_end_of_a_text_may_be_a_tensor(end: Any) -> None:
     assert torch.equal(generate(model(), prompt(), 6, temperature=0, eos_id=end), plain)
 
 
+def test_a_top_p_of_1_keeps_every_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those before which the sum of the probabilities, in float32, is above 1."""
+    kept = []
+
+    def draw(probabilities: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        kept.append(probabilities)
+        return probabilities.argmax(-1, keepdim=True)
+
+    monkeypatch.setattr(torch, "multinomial", draw)
+    logits = torch.randn(30, 50_000, generator=torch.Generator().manual_seed(0))
+    sample(logits, 1.0, None, 1.0, torch.Generator())
+    assert torch.equal(kept[0], logits.sub(logits.amax(-1, keepdim=True)).softmax(-1))
+
+
 @pytest.mark.parametrize("settings", [{"temperature": 2e-38}, {"top_p": 1e-300}], ids=str)
 def test_the_smallest_settings_take_the_likeliest_token(settings: dict[str, Any]) -> None:
     arguments = {"temperature": 1.0, "top_k": None, "top_p": None, **settings}

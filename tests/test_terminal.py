@@ -271,6 +271,13 @@ def test_no_color(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "error: no config called 'quickstart-gtp'" in err.getvalue()
 
 
+def test_a_closed_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `>&-` in a shell."""
+    monkeypatch.setattr(sys, "stdout", None)
+    zoo("--version")
+    zoo("schema", "sweep")
+
+
 def test_pictures_in_names_stay_names(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = StringIO()
     console(stream=stream).print("runs/:x:/[bold]")

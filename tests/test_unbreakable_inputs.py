@@ -313,6 +313,7 @@ COMMANDS = [
     ),
     (["coord-check", "RUN", "--widths", "16,32", "--seeds", str(2**64)], "seeds; expected 1 to 1000"),
     (["coord-check", "RUN", "--widths", "16,524288"], "model.type: value gpt: "),
+    (["explain", "RUN", "name=caf\udce9"], "character 8 is not UTF-8; expected text"),
     (["explain", "RUN", "model.n_layers=100000"], "'model.n_layers=100000': model.n_layers: value 100000"),
 ]
 

@@ -254,6 +254,8 @@ def test_bad_arguments(run: Path, tmp_path: Path) -> None:
         convert(run, tmp_path / "out", to="ngtp")
     with pytest.raises(ZooError, match="is there already"):
         convert(run, tmp_path, to="ngpt")
+    with pytest.raises(ZooError, match=r"out\.safetensors: a converted model is written to a folder"):
+        convert(run, tmp_path / "out.safetensors", to="wesar")
     short = tmp_path / "short.txt"
     short.write_text("too short", encoding="utf-8")
     with pytest.raises(ZooError, match="tokens; expected at least 34, two examples"):

@@ -182,7 +182,7 @@ Wide = Annotated[
 
 
 def path_option(*names: str, help: str) -> OptionInfo:
-    """The option of a path that is written, of which an empty one is an error; see `typer.Option`."""
+    """The option of a path that is written, or of a folder; an empty one is an error. See `typer.Option`."""
     option: OptionInfo = typer.Option(*names, help=help, parser=_path, metavar="PATH")
     return option
 
@@ -216,7 +216,7 @@ def named_columns(text: str, example: str) -> dict[str, str]:
 def echo(text: object = "", *, nl: bool = True, err: bool = False) -> None:
     """Print a text; on a terminal its control characters are escaped."""
     shown, stream = str(text), sys.stderr if err else sys.stdout
-    typer.echo(printable(shown) if stream.isatty() else shown, nl=nl, err=err)
+    typer.echo(printable(shown) if stream is not None and stream.isatty() else shown, nl=nl, err=err)
 
 
 def console(wide: bool = False, stream: TextIO | None = None) -> Console:

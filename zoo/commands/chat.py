@@ -44,7 +44,7 @@ def converse(
             f"generate: --max-new-tokens {max_new_tokens}: the model's context has no room for a question "
             "and such an answer; expected fewer"
         )
-    at_terminal = sys.stdin.isatty()
+    at_terminal = sys.stdin is not None and sys.stdin.isatty()
     if at_terminal:
         with suppress(ImportError):
             import readline  # noqa: F401  makes `input` support editing and history
@@ -101,7 +101,7 @@ def _asked(at_terminal: bool) -> str | None:
             except EOFError:
                 echo()
                 return None
-        elif not (line := sys.stdin.readline()):
+        elif sys.stdin is None or not (line := sys.stdin.readline()):
             return None
         if line.strip():
             return line.rstrip("\n")

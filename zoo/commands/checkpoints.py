@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import command, echo
+from zoo.commands.app import command, echo, path_option
 from zoo.utils.untyped import Kwargs
 
 
@@ -30,7 +30,7 @@ def import_(
     ] = None,
     base: Annotated[
         Path | None,
-        typer.Option(help="The base model of a PEFT adapter; default: the one that the adapter names."),
+        path_option(help="The base model of a PEFT adapter; default: the one that the adapter names."),
     ] = None,
     fold: Annotated[
         bool, typer.Option("--fold", help="Add the changes of a PEFT adapter to the weights, without LoRA.")

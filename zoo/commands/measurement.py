@@ -22,7 +22,7 @@ def eval_(
     tasks: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Tasks of lm-evaluation-harness, e.g. quiz,lambada.")
     ] = None,
-    task_path: Annotated[Path | None, typer.Option(help="A folder with your own task files.")] = None,
+    task_path: Annotated[Path | None, path_option(help="A folder with your own task files.")] = None,
     limit: Annotated[
         int | None, typer.Option(help="The number of questions of each task, the first ones; default: all.")
     ] = None,
@@ -50,7 +50,7 @@ def eval_(
         typer.Option(help="Whether each line is a document, with its end; default: as in the training."),
     ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="The folder of a tokenizer, if the model has none.")
+        Path | None, path_option(help="The folder of a tokenizer, if the model has none.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
     out: Annotated[

@@ -17,7 +17,7 @@ from zoo.config.plugins import CLASS_PATH, PluginRecord, import_class, load_inst
 from zoo.config.registry import Kind
 from zoo.config.yaml import Located, read_value, read_yaml
 from zoo.utils.errors import ConfigError, PluginError, did_you_mean, joined_message
-from zoo.utils.files import CONFIG_BYTES, expand_home, read_bytes
+from zoo.utils.files import CONFIG_BYTES, check_text, expand_home, read_bytes
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
 
 PLUGINS = "plugins"
@@ -210,14 +210,15 @@ def parse_overrides(overrides: Sequence[str], problems: list[str]) -> Located:
         problems: a list to which one line is added for each problem.
 
     Raises:
-        ConfigError: An override names a class by a path that cannot be imported, or there is one string
-            instead of a sequence of strings.
+        ConfigError: An override names a class by a path that cannot be imported, or is not UTF-8, or there is
+            one string instead of a sequence of strings.
     """
     if isinstance(overrides, str):
         raise ConfigError(f"overrides: value {overrides!r}: expected a list of strings, [{overrides!r}]")
     result = Located({}, "")
     pairs = []
     for text in overrides:
+        check_text(text, f"override {text!r}", ConfigError)
         key, equals, value = text.partition("=")
         if not equals or not all(key.split(".")) or not value.strip():
             problems.append(f"override '{text}': expected key=value, for instance optimizer.lr=1e-3")

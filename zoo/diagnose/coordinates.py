@@ -44,7 +44,9 @@ from zoo.diagnose.coordinate_axes import WIDTH, Axis, block_names, names_at
 from zoo.init import freeze
 from zoo.nn.evaluation_mode import evaluation_mode
 from zoo.nn.linear import Embedding, Linear
+from zoo.nn.loss import IGNORE_INDEX
 from zoo.nn.lstm import LSTMState
+from zoo.optim.base import set_targets
 from zoo.reparam import start_from_forward
 from zoo.run.config import RunConfig
 from zoo.run.first_weights import initial_model, require_room
@@ -379,6 +381,7 @@ class _Trial:
         """Take one training step on the batch."""
         self.optimizer.zero_grad()
         self.model.loss(*self.batch).total.backward()  # type: ignore[no-untyped-call]  # torch
+        set_targets(self.optimizer, (self.batch[-1] != IGNORE_INDEX).sum())
         self.optimizer.step()
 
     @torch.no_grad()
@@ -395,11 +398,11 @@ class _Trial:
                 yield name, (change.norm() / weight.norm()).item()
 
     def alignments(self) -> Iterator[tuple[_Call, Alignment]]:
-        """The exponents of every call of a linear map that has changed, and so has the input of the call."""
+        """The exponents of the calls of all linear maps that began above 0, and changed with their inputs."""
         for call, (first, last) in self.inputs.items():
             module, weight = self.linear[call.module], self.start[call.module]
             change, moved = module.virtual("weight").detach() - weight, last - first
-            if change.any() and moved.any():
+            if weight.any() and change.any() and moved.any():
                 pairs = ((change, last), (weight, moved), (change, moved))
                 yield call, Alignment(*(_exponent(w, x) for w, x in pairs))
 

@@ -8,6 +8,7 @@ Therefore a second run is trained at the ratio that the first one measured.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ def _train_and_measure(
     with TemporaryDirectory() as folder:
         changes = {
             "optimizer.lr": lr,
-            "train.runs_dir": folder,
+            "train.runs_dir": json.dumps(folder),
             "train.diagnose_every": WINDOW,
             "train.monitor_every": "null",
             "train.eval_batches": 1,

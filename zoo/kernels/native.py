@@ -60,7 +60,7 @@ def load_kernels() -> ctypes.CDLL | None:
         if not file.is_file():
             _compile(compiler, file)
         return ctypes.CDLL(str(file))
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: there is no home
         said = getattr(error, "stderr", None) or str(error)
         log.warning(
             "%s could not compile zoo's kernels: attention and losses on the CPU take torch's operators: %s",

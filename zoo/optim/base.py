@@ -270,3 +270,15 @@ def grouped(entries: Iterable[Entry], lr: float, options: Callable[[Entry], Para
     if not members:
         raise ConfigError("there are no parameters to optimize")
     return [{"params": named, **dict(key)} for key, named in members.items()]
+
+
+def set_targets(optimizer: Optimizer, count: float | Tensor) -> None:
+    """Tell an optimizer whose clipping follows it (Amos, `clip_value: by targets`) the number of targets.
+
+    Args:
+        optimizer: any optimizer, before its step.
+        count: the number of targets in the mean loss whose gradients the step takes; a tensor is a scalar.
+    """
+    for group in optimizer.param_groups:
+        if "targets" in group:
+            group["targets"] = count

@@ -16,6 +16,7 @@ from zoo.report.section import Section
 from zoo.report.training_figures import training_images
 from zoo.run.trained import entries_of
 from zoo.utils.atomic import require_folder
+from zoo.utils.printable import printable
 from zoo.utils.run_folder import RunFolder
 
 
@@ -49,7 +50,7 @@ def inspect(
     if text is None:
         inputs, mask, examples = validation_examples(model, path)
     else:
-        inputs, mask, examples = text_examples(model, path, text), None, f"on {text.name}"
+        inputs, mask, examples = text_examples(model, path, text), None, f"on {printable(text.name)}"
     entries = entries_of(path, model)
     on_device = None if inputs is None else [t.to(device) for t in inputs]
     findings = measure_model(model, on_device, entries, None if mask is None else mask.to(device))

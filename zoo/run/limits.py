@@ -79,6 +79,8 @@ def available_memory() -> int | None:
     except OSError:
         return None
     fields = dict(line.split(":", 1) for line in lines)
+    if "MemAvailable" not in fields:
+        return None
     free = int(fields["MemAvailable"].split()[0]) * 1024
     limit = File("/sys/fs/cgroup/memory.max")
     if limit.is_file() and (text := limit.read_text(encoding="utf-8").strip()).isdigit():

@@ -28,7 +28,7 @@ def sample(
     if top_k is not None and top_k < logits.shape[-1]:
         least = logits.topk(top_k).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
-    if top_p is not None:
+    if top_p is not None and top_p < 1:  # a sum in float32 may exceed 1 before the last token
         ordered, order = logits.sort(descending=True)
         probability = ordered.softmax(-1)
         enough_before = probability.cumsum(-1) - probability >= top_p

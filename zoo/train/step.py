@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from zoo.data.dataset import Batch
 from zoo.nn.loss import IGNORE_INDEX, LossParts
+from zoo.optim.base import set_targets
 from zoo.optim.clip import Clip
 from zoo.optim.skip import skipped_if
 from zoo.optim.state import restore, snapshot
@@ -201,9 +202,7 @@ class Stepper:
             (name, p) for name, p in self._parameters if p.grad is not None and name not in self.unclipped
         ]
         self.clip.clip(counted, global_norm(p.grad for _, p in counted) if self.unclipped else result.norm)
-        for group in self.optimizer.param_groups:
-            if "targets" in group:
-                group["targets"] = result.targets
+        set_targets(self.optimizer, result.targets)
         with skipped_if(self.optimizer, result.diverged if pending else None):
             self.optimizer.step()
         self.optimizer.zero_grad()

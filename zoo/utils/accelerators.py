@@ -33,6 +33,7 @@ ACCELERATORS = {
     "h100-nvl": Accelerator("NVIDIA H100 NVL", 93 * GIB, 835e12),
     "h100-pcie": Accelerator("NVIDIA H100 PCIe", 79 * GIB, 756e12),
     "h200": Accelerator("NVIDIA H200", 139 * GIB, 989e12),
+    "h200-nvl": Accelerator("NVIDIA H200 NVL", 139 * GIB, 835e12),
     "l4": Accelerator("NVIDIA L4", 22 * GIB, 121e12),
     "l40s": Accelerator("NVIDIA L40S", 44 * GIB, 362e12),
 }
@@ -61,8 +62,11 @@ def flops_of(name: str) -> float | None:
         name: torch's name of the GPU.
 
     Returns:
-        The peak of the kind whose name has the most words in common; None if no kind matches.
+        The peak of the kind whose name has the most words in common; None if no kind matches, or for a slice
+        of a GPU (MIG), whose peak is a part of the GPU's.
     """
     words = re.split("[ -]", name)
+    if "MIG" in words:
+        return None  # a slice of a GPU
     known = [a for a in ACCELERATORS.values() if a.name.split() == words[: len(a.name.split())]]
     return max(known, key=lambda a: len(a.name)).flops if known else None

@@ -73,4 +73,5 @@ def peak_memory(device: torch.device) -> int | None:
     if not status.is_file():
         return None
     fields = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
-    return int(fields["VmHWM"].split()[0]) * 1024
+    peak = fields.get("VmHWM")  # which sandboxes of containers may leave out
+    return None if peak is None else int(peak.split()[0]) * 1024

@@ -18,6 +18,7 @@ from zoo.data.objectives import AnyObjective, Causal, Objective
 from zoo.data.text.overlap import known_overlap, measure_overlap
 from zoo.data.text.prepare import TokenizedCorpus, prepare
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig
+from zoo.utils.errors import DataError
 from zoo.utils.files import expand_home
 from zoo.utils.measures import OF_TEXTS
 
@@ -122,11 +123,22 @@ class TextData(DataConfig):
         return TextDataset(self, getattr(model, "vocab_size", None))
 
     def cache_folder(self) -> Path:
-        """The folder of the prepared data."""
+        """The folder of the prepared data.
+
+        Raises:
+            DataError: No folder is given, and the user has no home folder.
+        """
         if self.cache_dir is not None:
             return expand_home(self.cache_dir)
-        home = os.environ.get("XDG_CACHE_HOME")
-        return (Path(home) if home else Path.home() / ".cache") / "zoo"
+        if home := os.environ.get("XDG_CACHE_HOME"):
+            return Path(home) / "zoo"
+        try:
+            return Path.home() / ".cache" / "zoo"
+        except RuntimeError as error:
+            raise DataError(
+                "data: this user has no home folder for prepared data; expected data.cache_dir, or the "
+                "variable HOME or XDG_CACHE_HOME"
+            ) from error
 
 
 class TextDataset(Dataset):

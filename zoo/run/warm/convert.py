@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from zoo.checkpoint.model import load_model, save_model
+from zoo.checkpoint.model import SUFFIX, load_model, require_model_path, save_model
 from zoo.models import Model
 from zoo.reparam import WeSaR
 from zoo.reparam.convert import require_split
@@ -78,11 +78,15 @@ def convert(source: Path, out: Path, *, to: str, text: Path | None = None) -> Wa
         The folder, and the losses before and after.
 
     Raises:
-        ZooError: The target is unknown, `out` exists or cannot be written, there is no text for nGPT, `text`
-            is no input of the model, or the source cannot be converted; nothing is written.
+        ZooError: The target is unknown, `out` exists, is called like a file or cannot be written, there is no
+            text for nGPT, `text` is no input of the model, or the source cannot be converted; nothing is
+            written.
     """
     if to not in TARGETS:
         raise ZooError(f"convert: no target called '{to}'{did_you_mean(to, TARGETS)}")
+    if out.suffix == SUFFIX:
+        raise ZooError(f"{out}: a converted model is written to a folder; expected a name without {SUFFIX}")
+    require_model_path(out)
     require_new(out)
     model = load_model(source)
     if to == "ngpt":
