@@ -300,6 +300,16 @@ def test_a_resumed_run_knows_the_best_of_each_file(tmp_path: Path) -> None:
     assert set(pointers[0]) == {"best", "best-a", "best-b"}
 
 
+def test_files_by_names_replace_a_file(tmp_path: Path) -> None:
+    """A string is no set of the name `type`."""
+    one, two = (str(reviews(tmp_path, name, THINGS[5:])) for name in ("a.tsv", "b.tsv"))
+    config = load_config(fields(tmp_path, validation=one), [f"data.validation.web={two}"])
+    assert config.data is not None
+    assert dict(config.data)["validation"] == {"web": two}
+    again = load_config(fields(tmp_path, validation={"web": two}), [f"data.validation={one}"])
+    assert dict(again.data or ())["validation"] == one
+
+
 @pytest.mark.parametrize(
     ("validation", "message"),
     [

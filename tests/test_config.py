@@ -36,6 +36,8 @@ OVERRIDES: list[tuple[dict[str, Any], Sequence[str], dict[str, Any]]] = [
     (GPT, ["model.rope_base=1e-3"], {"model.rope_base": 0.001}),
     (GPT, ["model.vocab_size=32_000"], {"model.vocab_size": 32000}),
     (GPT, ["seed=1", "seed=2"], {"seed": 2}),
+    (GPT, ["description='\u00e9 #2'"], {"description": "\u00e9 #2"}),
+    (GPT, ["description=\u00e9#2 "], {"description": "\u00e9#2"}),
     (GPT, ["init=small"], {"init.type": "small"}),
     (GPT, ["init.embedding_scaling=false", "init=he"], {"init.type": "he", "init.embedding_scaling": False}),
     (GPT | {"init": "he"}, ["init.embedding_scaling=false"], {"init.embedding_scaling": False}),

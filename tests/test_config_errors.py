@@ -127,6 +127,10 @@ FILES = [
         "seed: !!python/name:os.system 1",
         r"f.yaml:1: seed: tag 'tag:yaml.org,2002:python/name:os.system' is not",
     ),
+    ("model: !include {type: gpt}", r"f.yaml:1: model: tag '!include' is not supported"),
+    ("eta_overrides: !mine []", r"f.yaml:1: eta_overrides: tag '!mine' is not supported"),
+    ("!mine seed: 1", r"f.yaml:1: tags, anchors and aliases of keys are not supported"),
+    ("name: &n seed\n*n : 1", r"f.yaml:1: tags, anchors and aliases of keys are not supported"),
     ("? [a]\n: 1", r"f.yaml:1: expected a plain key, got a list"),
     ("extends: f.yaml", r"f.yaml: extends itself: f.yaml -> f.yaml"),
     ("extends: nothing-like-it", r"f.yaml:1: extends: no config called 'nothing-like-it'"),
@@ -193,6 +197,10 @@ OVERRIDES = [
         r"^override 'plugins=\[x.py\]': plugins are no value .* in a file, or as --plugin FILE$",
     ),
     ("seed=[1", r"^override 'seed=\[1': not a YAML value"),
+    ("seed=#1", r"^override 'seed=#1': a comment is no part of a value; expected a text with # in quotes$"),
+    ("name=sweep #2", r"^override 'name=sweep #2': a comment is no part of a value"),
+    ("init={type: he} # a", r"^override 'init=\{type: he\} # a': a comment is no part of a value"),
+    ("name=!mine x", r"^override 'name=!mine x': tag '!mine' is not supported$"),
 ]
 
 
@@ -367,3 +375,9 @@ def test_values_from_python_are_those_of_yaml(tmp_path: Path) -> None:
 def test_explain_refuses_what_training_refuses(changes: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         explain(load_config("quickstart-gpt", changes))
+
+
+@pytest.mark.parametrize("signal", ["SIGSEGV", "SIGCHLD", "SIGTERM"])
+def test_a_signal_that_no_scheduler_sends(signal: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{signal}' is not a signal that can be waited for"):
+        load_config("quickstart-gpt", [f"train.stop_signal={signal}"])

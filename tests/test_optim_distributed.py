@@ -23,7 +23,7 @@ from zoo.optim import Adafactor, Muon, load_state_by_name, state_by_name
 from zoo.run.train_config import ParallelConfig
 from zoo.train.distributed import World
 from zoo.train.step import global_norm
-from zoo.utils.sharded import gathered, whole
+from zoo.utils.sharded import gathered, is_sharded, whole
 
 TOLERANCE: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-6}
 ROUNDED: dict[str, Any] = TOLERANCE if BFLOAT16 else {"rtol": 1e-6, "atol": 1e-3}
@@ -196,10 +196,25 @@ def bfloat16_gathers(ours: World) -> None:
     torch.testing.assert_close(*losses, atol=0.02, rtol=0)
 
 
+def weights_are_freed_after_an_evaluation(ours: World) -> None:
+    """Those of every unit, which a forward pass without a backward pass leaves gathered."""
+    parallel = ParallelConfig.model_validate({"reshard_after_forward": False})
+    world = World(ours.rank, ours.size, ours.device, ours.mesh, parallel)
+    model = build_model("gpt", **SIZES, seed=0)
+    world.shard(model)
+    tokens = torch.randint(13, (2, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        model.loss(tokens[:, :-1], tokens[:, 1:])
+    assert not all(map(is_sharded, model.parameters()))
+    world.reshard(model)
+    assert all(map(is_sharded, model.parameters()))
+
+
 def all_cases(ours: World) -> None:
     """On one rank."""
     hybrid(ours)
     bfloat16_gathers(ours)
+    weights_are_freed_after_an_evaluation(ours)
     project_both_axes(ours)
     initialise_shards(ours)
     more_than_two_dimensions(ours)

@@ -81,6 +81,30 @@ def test_nothing_that_a_pointer_names_is_deleted(half: RunFolder) -> None:
     assert half.checkpoint_after(15).path.is_dir()
 
 
+@pytest.mark.parametrize("partly", [False, True])
+def test_a_checkpoint_that_cannot_be_deleted_is_named(
+    partly: bool, half: RunFolder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Protected files keep it; what is left of one that was deleted in part is no checkpoint any more."""
+    protected = half.checkpoint_after(15)
+    half.point("best", half.checkpoint_after(20))
+    half.point("last", half.checkpoint_after(20))
+
+    def refused(path: Path) -> None:
+        if partly:
+            (path / "state.json").unlink(missing_ok=True)
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("zoo.utils.atomic.shutil.rmtree", refused)
+    half.prune(keep_last=1)
+    assert protected.path.exists() is not partly
+    assert "cannot be deleted" in caplog.text
+    monkeypatch.undo()
+    half.trim_to_last_checkpoint()
+    half.prune(keep_last=1)
+    assert {path.name for path in protected.path.parent.glob("*step*")} == {"step-00000020"}
+
+
 def test_a_checkpoint_without_a_pointer_is_the_last(half: RunFolder, whole: Path) -> None:
     for which in ("last", "best"):
         (half.path / f"checkpoints/{which}.json").unlink()

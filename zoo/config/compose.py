@@ -28,6 +28,8 @@ LONGEST_NAME = 60
 """Largest number of characters of a name that a message shows."""
 ASSUMED = {"data": "text"}
 """The type that a component below another one has if it writes none, by its key (`Config.assumed`)."""
+FILES = frozenset({"validation"})
+"""Keys whose strings are files, and whose mappings are files by names: none is the short form of another."""
 FROM = "from"
 """The key of a model that is taken from a checkpoint."""
 
@@ -191,6 +193,8 @@ def merge(base: Located, over: Located, key: str = "") -> Located:
     if isinstance(base.value, list) and isinstance(over.value, dict):
         return _merge_list(base, over)
     if not isinstance(over.value, dict) and not (isinstance(base.value, dict) and "type" in base.value):
+        return over
+    if key in FILES and isinstance(base.value, dict) != isinstance(over.value, dict):
         return over
     below, above = items_of(base), items_of(over)
     if below is None or above is None or _replaces(below, above, key):

@@ -30,6 +30,8 @@ SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], object]]] = {
 }
 """YAML 1.2's core schema without octal numbers, infinity and NaN, but with ``1_000_000``."""
 
+COLLECTIONS = frozenset({f"{TAG}map", f"{TAG}seq"})
+"""The tags of mappings and lists."""
 DEEPEST = 50
 """Largest depth of nested mappings and lists."""
 TOO_DEEP = f"nested too deeply; expected at most {DEEPEST} mappings and lists inside each other"
@@ -161,8 +163,10 @@ def read_value(text: str, place: str, problems: list[str]) -> Located | None:
     except RecursionError:
         problems.append(f"{place}: {TOO_DEEP}")
         return None
-    value = None if root is None else _Reader(place, problems).read(root, ()).plain()
-    return Located.of(value, place)
+    if root is None or text[root.end_mark.index :].strip():
+        problems.append(f"{place}: a comment is no part of a value; expected a text with # in quotes")
+        return None
+    return Located.of(_Reader(place, problems, has_lines=False).read(root, ()).plain(), place)
 
 
 def _compose(text: str) -> yaml.Node | None:
@@ -195,9 +199,10 @@ def shortened(text: str) -> str:
 class _Reader:
     """Turns composed nodes into `Located` values and collects their problems."""
 
-    def __init__(self, file: str, problems: list[str]) -> None:
+    def __init__(self, file: str, problems: list[str], has_lines: bool = True) -> None:
         self.file = file
         self.problems = problems
+        self.has_lines = has_lines
         self.seen: set[int] = set()
 
     def read(self, node: yaml.Node, path: Path) -> Located:
@@ -208,6 +213,8 @@ class _Reader:
         if len(path) > DEEPEST:
             self.problem(node, path[:3], TOO_DEEP)
             return Located(None, self.place(node))
+        if isinstance(node, yaml.CollectionNode):
+            self.check_tag(node, path)
         if isinstance(node, yaml.MappingNode):
             return Located(self.mapping(node, path), self.place(node))
         if isinstance(node, yaml.SequenceNode):
@@ -221,6 +228,7 @@ class _Reader:
             if not isinstance(key_node, yaml.ScalarNode):
                 self.problem(key_node, path, f"expected a plain key, got {_kind(key_node)}")
                 continue
+            self.check_key(key_node, path)
             key = self.text(key_node, path)
             if key in result:
                 self.problem(key_node, (*path, key), f"written twice, first at {result[key].place}")
@@ -253,7 +261,18 @@ class _Reader:
         return text
 
     def place(self, node: yaml.Node) -> str:
-        return f"{self.file}:{node.start_mark.line + 1}"
+        return f"{self.file}:{node.start_mark.line + 1}" if self.has_lines else self.file
+
+    def check_tag(self, node: yaml.Node, path: Path) -> None:
+        """Report a tag that is not one of YAML's own, which a reader of the text would take for an order."""
+        if node.tag not in COLLECTIONS:
+            self.problem(node, path, f"tag '{node.tag}' is not supported")
+
+    def check_key(self, node: yaml.ScalarNode, path: Path) -> None:
+        """Report a tag or an anchor of a key."""
+        if node.tag.removeprefix(TAG) not in SCALARS or id(node) in self.seen:
+            self.problem(node, path, "tags, anchors and aliases of keys are not supported")
+        self.seen.add(id(node))
 
     def problem(self, node: yaml.Node, path: Path, message: str) -> None:
         self.problems.append(joined_message(self.place(node), dotted(path), message))

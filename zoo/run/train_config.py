@@ -39,6 +39,13 @@ Floating = Annotated[
 """fp32 and bf16 are accepted as well."""
 Recompute = Literal["none", "blocks", "selective"]
 SpikeAction = Literal["log", "skip", "rollback"]
+TAKEN_SIGNALS = frozenset(
+    {
+        *("SIGKILL", "SIGSTOP", "SIGINT", "SIGTERM"),
+        *("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS", "SIGCHLD"),
+    }
+)
+"""Signals that no scheduler sends: the system's, those of faults, and those that have a meaning already."""
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 COOL_STEPS, COOL_FACTOR, AT_MOST = 100, 0.5, 10
@@ -223,7 +230,7 @@ class TrainConfig(Config):
     @field_validator("stop_signal")
     @classmethod
     def _known_signal(cls, value: str | None) -> str | None:
-        free = {s.name for s in signal.Signals} - {"SIGKILL", "SIGSTOP", "SIGINT", "SIGTERM"}
+        free = {s.name for s in signal.Signals} - TAKEN_SIGNALS
         if value is not None and value not in free:
             raise ValueError(f"'{value}' is not a signal that can be waited for; expected e.g. SIGUSR1")
         return value

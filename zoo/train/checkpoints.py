@@ -107,7 +107,9 @@ class Checkpoints:
             else:
                 file = run.pointer_file(which)
                 log.warning("%s: has no number '%s'; the next evaluation is the best", file, measure.name)
-        self._group = dist.new_group(backend="gloo") if world.mesh is not None else None
+        # On a network file system the ranks may see different files; improvements are those of the main rank.
+        self._best = world.gather(self._best)[0]
+        self._group = world.new_group() if world.mesh is not None else None
         self._writer: Thread | None = None
         self._error: Exception | None = None
         self._read = Event()
@@ -386,6 +388,8 @@ def random_state(device: torch.device) -> dict[str, Tensor]:
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
+    if device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
     return states
 
 
@@ -395,3 +399,5 @@ def set_random_state(states: Mapping[str, Tensor], device: torch.device) -> None
         torch.set_rng_state(states["cpu"])
     if "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)
+    if "mps" in states and device.type == "mps":
+        torch.mps.set_rng_state(states["mps"])

@@ -121,6 +121,13 @@ class World:
         if mistake is not None:
             raise mistake
 
+    def new_group(self) -> dist.ProcessGroup:
+        """A group of all ranks for tensors on the CPU, with the timeout of the run."""
+        group: dist.ProcessGroup = dist.new_group(
+            backend="gloo", timeout=timedelta(seconds=self.parallel.timeout)
+        )
+        return group
+
     def wait(self) -> None:
         """Wait until all ranks have called this method."""
         if self.mesh is not None:
@@ -174,8 +181,13 @@ class World:
 
     def reshard(self, model: nn.Module) -> None:
         """Free the unsharded tensors after a forward pass that no backward pass follows."""
-        if (sharded := self._sharded(model)) is not None:
-            sharded.reshard()
+        if self.mesh is None:
+            return
+        from torch.distributed.fsdp import FSDPModule
+
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # of its own tensors alone, not of those of the units within
 
     def _sharded(self, model: nn.Module) -> FSDPModule | None:
         """A model that `shard` has sharded; None for a plain one."""

@@ -111,7 +111,7 @@ def _session(
     diagnosis = Diagnosis(parts.registry, parts.optimizer, world, job.train.diagnose_every, job.train.steps)
     if start.checkpoint is not None:
         diagnosis.load(load_diagnosis(start.checkpoint), start.step)
-    spikes = SpikeControl(job.train.spikes, start.checkpoint, job.folder)
+    spikes = SpikeControl(job.train.spikes, start.checkpoint, job.folder, world)
     world.on_main(lambda: _begin(job, start, world, claim, parts, console))
     bar = console if console and console.is_interactive and records is None else None
     shown = _shown(job, start, console, records, parts, interrupt) if bar is None else None

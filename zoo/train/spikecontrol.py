@@ -55,7 +55,7 @@ class SpikeControl:
     """
 
     def __init__(
-        self, settings: SpikeConfig | None, checkpoint: CheckpointFolder | None, run: RunFolder
+        self, settings: SpikeConfig | None, checkpoint: CheckpointFolder | None, run: RunFolder, world: World
     ) -> None:
         """Restore the state of an earlier session.
 
@@ -63,8 +63,9 @@ class SpikeControl:
             settings: `train.spikes`; None: no step is a spike.
             checkpoint: the checkpoint from which the session starts; None: it starts at the first step.
             run: the run folder.
+            world: the ranks, which decide together.
         """
-        self._settings, self._run = settings or SpikeConfig(), run
+        self._settings, self._run, self._world = settings or SpikeConfig(), run, world
         state: JsonObject = checkpoint.read_state().get(KEY, {}) if checkpoint else {}
         try:
             self.rollback_state = RollbackState(**state.get("position", {}))
@@ -136,7 +137,8 @@ class SpikeControl:
             DivergenceError: Too many steps in a row were skipped, or the run was rolled back too often.
         """
         settings, state = self._settings, self.rollback_state
-        if spike.action == "rollback" and _targets(self._run):
+        # The main rank has written the checkpoints: on others a network file system may not show them yet.
+        if spike.action == "rollback" and self._world.gather(bool(_targets(self._run)))[0]:
             at_most = settings.at_most or AT_MOST
             if len(state.rollbacks) < at_most:
                 raise Rollback(spike, state, settings)

@@ -453,7 +453,9 @@ class RunFolder(ModelFolder):
         """
         checkpoints = self.path / self.CHECKPOINTS
         unfinished = (*checkpoints.glob(".*.partial"), *self.path.glob(".*.partial"))
-        remove(*checkpoints.glob(".step-*"), *filter(is_abandoned, unfinished))
+        for hidden in checkpoints.glob(".step-*"):
+            _delete(hidden)
+        remove(*filter(is_abandoned, unfinished))
         last = self.checkpoint("last")
         if last is None:
             return
@@ -491,7 +493,9 @@ class RunFolder(ModelFolder):
                 named.append(self.checkpoint(which))
         every = [*self.checkpoints()]
         kept = [folder for folder in every if not folder.is_extra][-keep_last:] + named
-        remove(*(folder.path for folder in every if folder not in kept))
+        for folder in every:
+            if folder not in kept:
+                _discard(folder.path)
 
     def describe(self, checkpoint: ModelFolder) -> None:
         """Link the files that are needed to use the run's model into the folder of a checkpoint."""
@@ -570,3 +574,29 @@ def _canonical(content: object) -> bytes:
 
 def _write_json(path: Path, content: object, indent: int | None = None) -> None:
     write_text(path, json.dumps(content, indent=indent) + "\n")
+
+
+def _discard(checkpoint: Path) -> None:
+    """Delete a checkpoint; a warning says if it cannot be deleted.
+
+    It gets another name first, so that what a killed process leaves of it is no checkpoint.
+    """
+    hidden = checkpoint.with_name(f".{checkpoint.name}.old")
+    _delete(hidden)
+    try:
+        checkpoint.rename(hidden)
+    except OSError as error:
+        log.warning("%s: cannot be deleted: %s", checkpoint, error)
+        return
+    whole = set(hidden.rglob("*"))
+    _delete(hidden)
+    if hidden.exists() and set(hidden.rglob("*")) == whole:
+        hidden.rename(checkpoint)  # its files are protected: it stays
+
+
+def _delete(path: Path) -> None:
+    """Delete a file or folder; a warning says if it cannot be deleted."""
+    try:
+        remove(path)
+    except OSError as error:
+        log.warning("%s: cannot be deleted: %s", path, error)
