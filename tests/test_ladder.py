@@ -282,9 +282,10 @@ def test_budgets_as_branches_of_a_trunk(tmp_path: Path) -> None:
         (trunk,) = [other for other in final if other.id == run.trunk]
         assert final.index(trunk) <= final.index(run)
         assert (trunk.steps, trunk.begins) == (round(244 * (1.3 if "planted" in run.variant else 1)), 0)
-        # 20 steps of warm-up; the last quarter of those that follow the peak cools down
-        cooling = 0 if run is trunk else math.ceil(0.25 * (run.steps - 19))
-        assert run.begins == pytest.approx(0 if run is trunk else run.steps - cooling, abs=1)
+        # 20 steps of warm-up; the last quarter of those from the peak on cools down, and the first of these
+        # still has the rate of the peak.
+        cooling = math.ceil(0.25 * (run.steps - 19)) - 1
+        assert run.begins == (0 if run is trunk else run.steps - cooling)
     runs, _, tokens = of_size(sweep.ladder[0], 0, None)
     assert runs == len(final)
     assert tokens == pytest.approx(sum((run.steps - run.begins) * 2048 for run in final), rel=1e-3)

@@ -126,6 +126,17 @@ def test_adafactor_is_torchs_where_that_is_the_papers(shape: Shape, lr: float) -
     run_together(ours, a, torch.optim.Adafactor([b], lr=lr, eps=(1e-30, 1e-3)), b)
 
 
+@pytest.mark.parametrize("start", [0.0, 1e-5])
+def test_small_weights_of_adafactor_move_by_the_lower_bound(start: float) -> None:
+    a, b = (nn.Parameter(torch.full((7, 5), start, dtype=torch.float64)) for _ in range(2))
+    ours = Adafactor([a], lr=0.02, eps_scale=0.01)
+    theirs = TransformersAdafactor(  # type: ignore[no-untyped-call]
+        [b], lr=0.02, eps=(1e-30, 0.01), relative_step=False, scale_parameter=True, warmup_init=False
+    )
+    run_together(ours, a, theirs, b)
+    assert a.detach().abs().max() > 1e-4
+
+
 def test_adafactor_follows_the_paper_where_torchs_does_not() -> None:
     """A row without gradient stays; tiny gradients get the same step as large ones."""
     a, b = (nn.Parameter(torch.ones(3, 4)) for _ in range(2))

@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from command_line import zoo
+from ranks import ended, said, start
 from tiny_runs import ROOT, environment, of_kind, tiny_fields
 from two_ranks import start_ranks, train_on_two_ranks
 
@@ -28,7 +29,7 @@ from zoo.train import distributed, rank_errors
 from zoo.train import run as running
 from zoo.train.build import seed_of_rank
 from zoo.train.distributed import World, world
-from zoo.train.launch import processes
+from zoo.train.launch import NEEDED, processes
 from zoo.train.run import train
 from zoo.train.start import Auto, Start, choose_start
 from zoo.utils.errors import ConfigError, RankError
@@ -139,10 +140,10 @@ def test_torchrun_with_a_plugin(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_does_not_divide_among_the_ranks(tmp_path: Path) -> None:
-    """One process says it and the other one ends with its status; whichever ended first is reported."""
-    message = r"ConfigError: train\.batch_size 3 does not divide among 2 processes"
-    with pytest.raises(Exception, match=rf"{message}|process 1 terminated with exit code 2"):
-        train_on_two_ranks(tiny_fields(tmp_path, batch_size=3))
+    """One process says it, and the other one ends with its status."""
+    assert ended(start(2, tiny_fields(tmp_path, batch_size=3))) == [2, 2]
+    (told,) = said(tmp_path, 2)
+    assert "train.batch_size 3 does not divide among 2 processes" in told
     assert not (tmp_path / "runs").exists()
 
 
@@ -158,6 +159,37 @@ def test_processes_that_do_not_join_are_one_clear_error(monkeypatch: pytest.Monk
     message = r"no answer from the other processes within 7 s.*1/2 clients joined"
     with pytest.raises(RankError, match=message), world("cpu", ParallelConfig(timeout=7)):
         raise AssertionError("a process alone is no world of two")
+
+
+SRUN = {"PROCID": "9", "LOCALID": "1", "STEP_NUM_TASKS": "20", "STEP_TASKS_PER_NODE": "8(x2),4"}
+
+
+@pytest.fixture
+def started_by_srun(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The variables of the tenth of twenty tasks; those of torchrun are unset."""
+    for name in LAUNCHED:
+        monkeypatch.setenv(name, "")  # what `processes` sets is undone
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MASTER_ADDR", "node-1")
+    for name, value in SRUN.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    return monkeypatch
+
+
+def test_the_variables_of_srun(started_by_srun: pytest.MonkeyPatch) -> None:
+    assert processes() == 20
+    assert [os.environ[name] for name in (*NEEDED, "MASTER_PORT")] == ["9", "1", "20", "8", "29500"]
+    started_by_srun.setenv("MASTER_PORT", "1")
+    started_by_srun.delenv("RANK")
+    assert processes() == 20
+    assert os.environ["MASTER_PORT"] == "1"
+
+
+@pytest.mark.parametrize("missing", [name for name in SRUN if name != "PROCID"])
+def test_variables_of_srun_that_are_missing(started_by_srun: pytest.MonkeyPatch, missing: str) -> None:
+    started_by_srun.delenv(f"SLURM_{missing}")
+    with pytest.raises(ConfigError, match="srun did not start this process; start it with srun"):
+        processes()
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ def processes() -> int:
     If MASTER_ADDR is set, the variables of srun are copied to those of torchrun.
 
     Raises:
-        ConfigError: MASTER_ADDR is set, but neither torchrun nor srun has started this process, or some of
-            the variables of torchrun are missing or are no numbers.
+        ConfigError: Some of the variables of srun, or of torchrun, are missing or are no numbers.
     """
     if "RANK" not in os.environ and {"MASTER_ADDR", "SLURM_PROCID"} <= os.environ.keys():
         # The last one has the form 8(x2),4.
