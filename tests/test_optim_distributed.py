@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
 from two_ranks import on_two_ranks
 
 from zoo import build_model, build_optimizer
@@ -20,6 +22,7 @@ from zoo.kernels.matmul import BFLOAT16
 from zoo.models import Model
 from zoo.nn.sphere import project
 from zoo.optim import Adafactor, Muon, load_state_by_name, state_by_name
+from zoo.optim.sharding import reduced_placements
 from zoo.run.train_config import ParallelConfig
 from zoo.train.distributed import World
 from zoo.train.step import global_norm
@@ -227,3 +230,9 @@ def all_cases(ours: World) -> None:
 
 def test_two_ranks_equal_one() -> None:
     on_two_ranks(all_cases)
+
+
+def test_a_placement_that_no_optimizer_expects() -> None:
+    sums: Any = SimpleNamespace(placements=[Partial()])
+    with pytest.raises(ValueError, match=r"cannot optimize a parameter placed as \[Partial"):
+        reduced_placements(sums, (0,))
