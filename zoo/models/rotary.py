@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Self
 
@@ -65,21 +66,26 @@ class RotaryDecoderConfig(DecoderConfig):
     @model_validator(mode="after")
     def _rotations_are_used(self) -> Self:
         """Refuse changes of frequencies by which no block rotates."""
-        has_window = [self.attention.window_of(i) is not None for i in self.rotating]
-        if self.rope_window_base is not None and not any(has_window):
+        if self.rope_scaling is None and self.rope_window_base is None:
+            return self
+        # Both patterns repeat, so that the cost does not grow with n_layers.
+        window = self.attention.window
+        period = math.lcm(len(self.rope_blocks), len(window) if isinstance(window, tuple) else 1)
+        blocks = filter(self.rotates, range(min(self.n_layers, period)))
+        has_window = {self.attention.window_of(i) is not None for i in blocks}
+        if self.rope_window_base is not None and True not in has_window:
             raise ValueError("rope_window_base has no effect: no block with a window is among rope_blocks")
-        scaled = [not window or self.rope_window_base is None for window in has_window]
-        if self.rope_scaling is not None and not any(scaled):
+        is_scaled = has_window if self.rope_window_base is None else has_window - {True}
+        if self.rope_scaling is not None and not is_scaled:
             raise ValueError(
                 "rope_scaling has no effect: it is for blocks that rotate, and, with rope_window_base, only "
                 "for those without a window"
             )
         return self
 
-    @property
-    def rotating(self) -> Sequence[int]:
-        """The blocks that rotate queries and keys."""
-        return [i for i in range(self.n_layers) if self.rope_blocks[i % len(self.rope_blocks)]]
+    def rotates(self, block: int) -> bool:
+        """Whether a block, counted from 0, rotates queries and keys."""
+        return self.rope_blocks[block % len(self.rope_blocks)]
 
 
 class RotaryDecoder(Decoder):
@@ -97,6 +103,5 @@ class RotaryDecoder(Decoder):
         c = self.config
         rope = rotation(position_ids, c.rotated, c.rope_base, c.rope_scaling, length)
         local = rope if c.rope_window_base is None else rotation(position_ids, c.rotated, c.rope_window_base)
-        rotating = set(c.rotating)
         kinds = [local if c.attention.window_of(i) else rope for i in range(c.n_layers)]
-        return [kind if i in rotating else None for i, kind in enumerate(kinds)]
+        return [kind if c.rotates(i) else None for i, kind in enumerate(kinds)]
