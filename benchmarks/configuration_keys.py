@@ -320,12 +320,13 @@ def code(text: str) -> str:
 def shown(value: object) -> str:
     """A value as it is written in YAML; a component by its type, and by the keys that it sets."""
     if isinstance(value, Config):
-        keys = {key: getattr(value, key) for key in type(value).model_fields if key in value.model_fields_set}
-        has_type = "type" in type(value).model_fields
-        if has_type and not keys.keys() - {"type"}:
-            return type_of(value)
-        keys = {"type": type_of(value), **keys} if has_type else keys
-        return f"{{{', '.join(f'{key}: {shown(part)}' for key, part in keys.items())}}}"
+        keys = [key for key in type(value).model_fields if key in value.model_fields_set - {"type"}]
+        parts = [f"{key}: {shown(getattr(value, key))}" for key in keys]
+        if "type" in type(value).model_fields:
+            if not parts:
+                return type_of(value)
+            parts.insert(0, f"type: {type_of(value)}")
+        return f"{{{', '.join(parts)}}}"
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, list | tuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.scale.questions import SECOND, Question
+from benchmarks.scale.questions import SECOND, Claim, Question
 from benchmarks.scale.second_text import second_text, second_text_table
 from zoo.ablate.progress import LadderProgress
 from zoo.ablate.scale.presentation import notes, sentences, speedup_text, word_text
@@ -97,11 +97,16 @@ def status(state: LadderProgress) -> str:
     return f"{begin}{taken}, in {hours or 'hours that are not known'}; {state.planned} were planned{tuned}."
 
 
+def about_runs(question: Question, state: LadderProgress) -> str:
+    """The `status`, and what a reader of the results has to know."""
+    return " ".join(filter(None, (status(state), question.remark if state.ended else "")))
+
+
 def judged(question: Question, state: LadderProgress) -> Chapter:
     """A ladder whose variants get words."""
     sweep = state.sweep
     verdicts = state.verdicts()
-    runs = " ".join(filter(None, (status(state), question.remark if state.ended else "")))
+    runs = about_runs(question, state)
     scale = sweep.scale
     assert scale is not None  # a ladder
     alarming = alarms(verdicts, sweep.baseline)
@@ -140,8 +145,7 @@ def _rows(
     for claim in question.claims:
         verdict = verdicts.get(claim.variant)
         if verdict is None:
-            word = "begun" if state.ended else NO_RUN
-            yield Row(claim.text, claim.paper, "", word, planned_sizes(state), looked_at=False)
+            yield open_row(claim, state)
             continue
         word = word_text(verdict)
         if claim.variant in turned:
@@ -158,8 +162,13 @@ def _rows(
         )
 
 
-def planned_sizes(state: LadderProgress) -> str:
-    """The range of the sizes of a ladder, of which a question has not judged any yet."""
+def open_row(claim: Claim, state: LadderProgress) -> Row:
+    """The row of a claim of which nothing can be said yet."""
+    word = "begun" if state.ended else NO_RUN
+    return Row(claim.text, claim.paper, "", word, _planned(state), looked_at=False)
+
+
+def _planned(state: LadderProgress) -> str:
     ladder = state.sweep.ladder
     return f"planned: {_range([size.params for size in ladder])}"
 
@@ -167,7 +176,7 @@ def planned_sizes(state: LadderProgress) -> str:
 def _measured(state: LadderProgress, verdict: ScaleVerdict) -> str:
     sizes = [size.params for size in verdict.measured.usable]
     if not sizes:
-        return planned_sizes(state)
+        return _planned(state)
     tokens = [run.tokens for size in sizes for run in verdict.measured.pairs[size].baseline.compared]
     return scale_text(sizes, tokens)
 

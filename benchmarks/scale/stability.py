@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean, stdev
 
-from benchmarks.scale.chapters import NO_RUN, Chapter, Row, planned_sizes, scale_text, status
+from benchmarks.scale.chapters import Chapter, Row, about_runs, open_row, scale_text
 from benchmarks.scale.questions import Question
 from zoo.ablate.progress import LadderProgress
 from zoo.ablate.scale.runs import FinishedRun, format_count
@@ -91,7 +91,6 @@ class Searched:
 
 def stability(question: Question, state: LadderProgress) -> Chapter:
     """The chapter of a ladder with one budget, whose axes are methods and rates."""
-    runs = " ".join(filter(None, (status(state), question.remark if state.ended else "")))
     sweep = state.sweep
     found = list(searches(state))
     sections = [Section("Stability", [_table(found), _plot(found)])] if found else []
@@ -99,7 +98,7 @@ def stability(question: Question, state: LadderProgress) -> Chapter:
         question.key,
         question.title,
         sweep.description or "",
-        runs,
+        about_runs(question, state),
         state.complete,
         tuple(_rows(question, state, found)),
         tuple(_sentences(found, _baseline(state))) if state.complete else (),
@@ -137,8 +136,7 @@ def _rows(question: Question, state: LadderProgress, found: Sequence[Searched]) 
     for claim in question.claims:
         sides = [[one for one in found if one.method == method] for method in (claim.variant, baseline)]
         if not state.complete or not all(sides):
-            word = "begun" if state.ended else NO_RUN
-            yield Row(claim.text, claim.paper, "", word, planned_sizes(state), looked_at=False)
+            yield open_row(claim, state)
             continue
         own, other = (", ".join(f"{_bounded(one, one.reach)} x" for one in side) for side in sides)
         here = f"{own} its best rate; {baseline} {other}"

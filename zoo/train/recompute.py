@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts, noop_context_fn
 
 from zoo.kernels.products import PRODUCTS
 from zoo.models import Model
@@ -52,17 +52,13 @@ def _recomputed(block: nn.Module, contexts: Contexts | None) -> Callable[..., ob
     compiled = partial(checkpoint, block.forward, use_reentrant=False)
     if contexts is not None:
         compiled = partial(compiled, context_fn=contexts)
-    eager = partial(compiled, context_fn=partial(_without_updates, block, contexts or _no_contexts))
+    eager = partial(compiled, context_fn=partial(_without_updates, block, contexts or noop_context_fn))
 
     def forward(*args: object, **kwargs: object) -> object:
         # Compiled, what a block changes is no part of what is computed again; eagerly all of it is.
         return (compiled if torch.compiler.is_compiling() else eager)(*args, **kwargs)
 
     return forward
-
-
-def _no_contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    return nullcontext(), nullcontext()
 
 
 def _without_updates(
