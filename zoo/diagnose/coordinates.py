@@ -381,7 +381,7 @@ class _Trial:
         """Take one training step on the batch."""
         self.optimizer.zero_grad()
         self.model.loss(*self.batch).total.backward()  # type: ignore[no-untyped-call]  # torch
-        set_targets(self.optimizer, (self.batch[-1] != IGNORE_INDEX).sum())
+        set_targets(self.optimizer, lambda: int((self.batch[-1] != IGNORE_INDEX).sum()))
         self.optimizer.step()
 
     @torch.no_grad()

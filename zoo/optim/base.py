@@ -272,13 +272,16 @@ def grouped(entries: Iterable[Entry], lr: float, options: Callable[[Entry], Para
     return [{"params": named, **dict(key)} for key, named in members.items()]
 
 
-def set_targets(optimizer: Optimizer, count: float | Tensor) -> None:
+def set_targets(optimizer: Optimizer, count: Callable[[], float]) -> None:
     """Tell an optimizer whose clipping follows it (Amos, `clip_value: by targets`) the number of targets.
 
     Args:
         optimizer: any optimizer, before its step.
-        count: the number of targets in the mean loss whose gradients the step takes; a tensor is a scalar.
+        count: returns the number of targets in the mean loss whose gradients the step takes. It is called
+            only for an optimizer that needs the number, as reading it may wait for the device.
     """
-    for group in optimizer.param_groups:
-        if "targets" in group:
-            group["targets"] = count
+    groups = [group for group in optimizer.param_groups if "targets" in group]
+    if groups:
+        targets = count()
+        for group in groups:
+            group["targets"] = targets

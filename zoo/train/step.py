@@ -202,7 +202,7 @@ class Stepper:
             (name, p) for name, p in self._parameters if p.grad is not None and name not in self.unclipped
         ]
         self.clip.clip(counted, global_norm(p.grad for _, p in counted) if self.unclipped else result.norm)
-        set_targets(self.optimizer, result.targets)
+        set_targets(self.optimizer, lambda: result.targets)
         with skipped_if(self.optimizer, result.diverged if pending else None):
             self.optimizer.step()
         self.optimizer.zero_grad()
