@@ -61,10 +61,31 @@ def test_killed_and_stopped_runs_go_on_with_any_number_of_ranks(tmp_path: Path) 
 def test_a_hung_rank_is_noticed(tmp_path: Path) -> None:
     given = settings(tmp_path, parallel={"timeout": 4})
     ranks = start(2, given, fault="hangs")
-    assert ended(ranks[:1]) == [1]
+    statuses = ended(ranks[:1])
     ended(ranks[1:], within=0)
+    assert statuses == [1]
     (error,) = said(tmp_path, 1)
     assert "step 3: no answer from the other processes within 4 s (train.parallel.timeout)" in error
+
+
+def test_copies_of_shards(tmp_path: Path) -> None:
+    """Two copies of two shards each train as one process does, and wait no longer than they should."""
+    given = settings(tmp_path, batch_size=8, steps=6)
+    alone = train(load_config({**given, "name": "alone"})).folder
+    given["train"]["parallel"] = {"replicate": 2, "timeout": 8}
+    assert ended(start(4, given)) == [0, 0, 0, 0]
+    run = tmp_path / "runs" / "tiny"
+    for kind in ("train", "validation"):
+        for a, b in zip(of_kind(alone, kind), of_kind(run, kind), strict=True):
+            assert b["cross_entropy"] == pytest.approx(a["cross_entropy"], abs=1e-6, rel=1e-6)
+    for one, other in zip(load_model(alone).parameters(), load_model(run).parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+    ranks = start(4, {**given, "name": "hung"}, fault="hangs")
+    statuses = ended(ranks[:3])
+    ended(ranks[3:], within=0)
+    assert statuses == [1, 1, 1]
+    assert "no answer from the other processes within 8 s (train.parallel.timeout)" in said(tmp_path, 3)[0]
 
 
 LSTM = {"type": "lstm", "vocab_size": 257, "d_model": 12}

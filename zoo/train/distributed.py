@@ -232,10 +232,8 @@ def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[
                 world_size=size,
                 timeout=timedelta(seconds=parallel.timeout),
             )
-            shape: tuple[int, ...] = (size,) if copies == 1 else (copies, size // copies)
-            names = ("replicate", "shard")[-len(shape) :]
             try:
-                mesh = init_device_mesh(device_of_rank.type, shape, mesh_dim_names=names)
+                mesh = _mesh(device_of_rank.type, size, copies, parallel.timeout)
                 with ends_with_parent():
                     yield World(rank, size, device_of_rank, mesh, parallel)
             except RuntimeError as error:
@@ -247,6 +245,21 @@ def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[
             dist.destroy_process_group()
         if sys.exc_info()[0] is not None:
             keep_store_alive()
+
+
+def _mesh(device_type: str, size: int, copies: int, timeout: int) -> DeviceMesh:
+    """The mesh of all ranks, or of copies and shards, whose groups have the timeout of the run.
+
+    `init_device_mesh` would give torch's default timeout to every group that is not the group of all ranks.
+    """
+    if copies == 1:
+        return init_device_mesh(device_type, (size,), mesh_dim_names=("shard",))
+    ranks = torch.arange(size).view(copies, size // copies)
+    groups = [
+        dist.new_subgroups_by_enumeration(rows.tolist(), timeout=timedelta(seconds=timeout))[0]
+        for rows in (ranks.T, ranks)
+    ]
+    return DeviceMesh.from_group(groups, device_type, ranks, mesh_dim_names=("replicate", "shard"))
 
 
 def _joined(timeout: int) -> Store:
