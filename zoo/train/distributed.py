@@ -255,8 +255,9 @@ def _mesh(device_type: str, size: int, copies: int, timeout: int) -> DeviceMesh:
     if copies == 1:
         return init_device_mesh(device_type, (size,), mesh_dim_names=("shard",))
     ranks = torch.arange(size).view(copies, size // copies)
+    limit = timedelta(seconds=timeout)
     groups = [
-        dist.new_subgroups_by_enumeration(rows.tolist(), timeout=timedelta(seconds=timeout))[0]
+        dist.new_subgroups_by_enumeration(rows.tolist(), limit)[0]  # type: ignore[no-untyped-call]  # torch
         for rows in (ranks.T, ranks)
     ]
     return DeviceMesh.from_group(groups, device_type, ranks, mesh_dim_names=("replicate", "shard"))
