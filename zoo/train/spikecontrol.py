@@ -189,23 +189,26 @@ def go_back(rollback: Rollback, run: RunFolder, world: World, every: int) -> Sta
     Returns:
         The start from which training continues.
     """
-    if world.is_main:
-        spike, before, settings = rollback.spike, rollback.state, rollback.settings
-        again = spike.at <= before.cool_until
-        *earlier, target = _targets(run)  # without any the spike's batch was skipped
-        if again and earlier and target.named_step - earlier[-1].named_step <= every:
-            target = earlier[-1]
-        after = RollbackState(
-            skipped=before.skipped + spike.at - target.step,
-            cool_until=target.step + (settings.cool_steps or COOL_STEPS),
-            streak=before.streak + 1 if again else 1,
-            rollbacks=(*before.rollbacks, spike.record()),
-        )
-        state = target.read_state()
-        state[KEY] = {**state.get(KEY, {}), "position": asdict(after), "episode": spike.episode}
-        target.write_state(state)
-        # The rollback is done at this point; `MetricsLog` adds the record of the spike from the state.
-        run.point("last", target)
-        run.trim_to_last_checkpoint()
-    world.wait()
+    world.on_main(lambda: _repoint(rollback, run, every))
     return Start.at_last_checkpoint(run)
+
+
+def _repoint(rollback: Rollback, run: RunFolder, every: int) -> None:
+    """Write the decision of `go_back` into the checkpoint, and make it the last one of the run."""
+    spike, before, settings = rollback.spike, rollback.state, rollback.settings
+    again = spike.at <= before.cool_until
+    *earlier, target = _targets(run)  # without any the spike's batch was skipped
+    if again and earlier and target.named_step - earlier[-1].named_step <= every:
+        target = earlier[-1]
+    after = RollbackState(
+        skipped=before.skipped + spike.at - target.step,
+        cool_until=target.step + (settings.cool_steps or COOL_STEPS),
+        streak=before.streak + 1 if again else 1,
+        rollbacks=(*before.rollbacks, spike.record()),
+    )
+    state = target.read_state()
+    state[KEY] = {**state.get(KEY, {}), "position": asdict(after), "episode": spike.episode}
+    target.write_state(state)
+    # The rollback is done at this point; `MetricsLog` adds the record of the spike from the state.
+    run.point("last", target)
+    run.trim_to_last_checkpoint()
