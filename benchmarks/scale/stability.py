@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from statistics import fmean, stdev
 
@@ -56,7 +57,7 @@ class Searched:
         losses = [run.loss for run in self.rates[self.best]]
         return stdev(losses) if len(losses) > 1 and all(map(math.isfinite, losses)) else None
 
-    @property
+    @cached_property
     def largest_stable(self) -> float | None:
         """The largest rate up to which, from the best one on, every run has trained; None if there is none.
 
