@@ -159,7 +159,11 @@ def test_without_a_line(tmp_path: Path) -> None:
         found.status == "No run yet; 180 are planned."
     )  # 5 sizes x 3 sides x (3 rates + 3 budgets x 3 seeds)
     assert {row.word for row in found.rows} == {"no run yet"}
-    assert "no question has all its runs" in front_page([found])
+    front = front_page([found])
+    assert "no question has all its runs" in front
+    before, after = front.split("## Planned and not trained")
+    assert found.rows[0].claim in after
+    assert "| claim |" not in before
     assert readme("# zoo\n\n## Install\n", [found]) == "# zoo\n\n## Install\n"
 
 
@@ -174,6 +178,7 @@ def test_a_begun_question_says_what_is_known(tmp_path: Path, rows: list[dict[str
     notes = [str(note) for section in three.sections for note in section.notes]
     assert any("the first look at the declared sizes is at 4: no word before" in note for note in notes)
     assert "Nothing yet" in front_page([three])
+    assert "not trained" not in front_page([three])
     assert readme("## Install\n", [three]) == "## Install\n"
 
     four, _ = chapter(tmp_path, first_of(rows, 4))

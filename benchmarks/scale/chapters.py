@@ -52,6 +52,7 @@ class Chapter:
         question: the question in the words of its sweep file.
         status: a sentence that says how many runs there are.
         complete: whether all runs of the question have ended.
+        begun: whether a run of the question has ended.
         rows: the rows of the table of claims.
         sentences: what a reader may conclude from the runs.
         alarms: reasons why no word of the study is to be believed, as sentences without full stops; empty:
@@ -68,6 +69,7 @@ class Chapter:
     question: str
     status: str
     complete: bool
+    begun: bool
     rows: Sequence[Row] = ()
     sentences: Sequence[str] = ()
     alarms: Sequence[str] = ()
@@ -129,6 +131,7 @@ def judged(question: Question, state: LadderProgress) -> Chapter:
         sweep.description or "",
         runs,
         state.complete,
+        state.ended > 0,
         tuple(_rows(question, state, verdicts, {row.variant for row in beside if row.turned})),
         sentences(verdicts, sweep.baseline, scale.margin),
         alarming,

@@ -34,6 +34,10 @@ BEYOND = (
     "its corpus with the rules of the plan. Of larger models, longer runs or other text none of them says "
     "anything; where a line is extended, it is to twice the largest size and no farther."
 )
+NOT_TRAINED = (
+    "No run of these questions has ended, so that nothing is known of their claims. `make scale-study` trains "
+    "them."
+)
 BEGIN, END = "<!-- scale: begin -->", "<!-- scale: end -->"
 README_BEFORE = "## Install"
 """What the table stands in front of in README, until its marks are there."""
@@ -50,7 +54,7 @@ def pages(chapters: Sequence[Chapter]) -> dict[str, str | bytes]:
 
 def texts(chapters: Sequence[Chapter]) -> dict[str, str]:
     """The files without their pictures."""
-    own = {f"{FOLDER}/{c.key}/report.md": own_page(c) for c in without_words(chapters)}
+    own = {_own(c): own_page(c) for c in without_words(chapters)}
     return {f"{FOLDER}.md": front_page(chapters), **own}
 
 
@@ -88,17 +92,26 @@ def own_page(chapter: Chapter) -> str:
 def front_page(chapters: Sequence[Chapter]) -> str:
     """The page that opens with the table of claims."""
     chapters = without_words(chapters)
-    parts = [f"# {TITLE}", *_withheld(chapters), claims(chapters), ABOUT, "## Questions"]
-    for chapter in chapters:
+    begun, waiting = ([chapter for chapter in chapters if chapter.begun is asked] for asked in (True, False))
+    known = [claims(begun)] if any(chapter.rows for chapter in begun) else []
+    parts = [f"# {TITLE}", *_withheld(chapters), *known, ABOUT, *(["## Questions"] if begun else [])]
+    for chapter in begun:
         parts += [f"### {chapter.title}", " ".join(filter(None, (chapter.question, chapter.status)))]
         parts += _listed(() if chapter.complete else chapter.sentences)
         if chapter.picture:
             plot = chapter.plots[chapter.picture]
             picture = f"{FOLDER}/{chapter.key}/{plot.key}.png"
             parts += [f"![{plot.title}]({picture})", f"{plot.title}. {plot.note}"]
-        parts.append(f"[All tables and pictures]({FOLDER}/{chapter.key}/report.md)")
-    parts += ["## What a reader may conclude", *_conclusions(chapters), BEYOND]
+        parts.append(f"[All tables and pictures]({_own(chapter)})")
+    if waiting:
+        parts += ["## Planned and not trained", NOT_TRAINED, _claims_without_runs(waiting)]
+    parts += ["## What a reader may conclude", *_conclusions(begun), BEYOND]
     return "\n\n".join(parts) + "\n"
+
+
+def _own(chapter: Chapter) -> str:
+    """The path of a question's page, as seen from the front page."""
+    return f"{FOLDER}/{chapter.key}/report.md"
 
 
 def _listed(sentences: Sequence[str]) -> list[str]:
@@ -132,6 +145,22 @@ def claims(chapters: Sequence[Chapter], *, only_with_words: bool = False) -> str
             }
             for row in every
             if row.looked_at or not only_with_words
+        ]
+    )
+
+
+def _claims_without_runs(chapters: Sequence[Chapter]) -> str:
+    """The table of the claims of questions without a run."""
+    return table(
+        [
+            {
+                "claim": row.claim,
+                "paper": row.paper or "–",
+                "question": f"[{chapter.title}]({_own(chapter)})",
+                "range of scale": row.scale,
+            }
+            for chapter in chapters
+            for row in chapter.rows
         ]
     )
 

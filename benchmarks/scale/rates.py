@@ -56,6 +56,7 @@ def drifting(question: Question, file: Path) -> Chapter:
         QUESTION,
         status,
         len(drifts) == wanted,
+        bool(drifts),
         sentences=tuple(_sentences(drifts)),
         sections=sections if drifts else (),
         styled=list(dict.fromkeys(row.searches.side.rule for row in drifts)),

@@ -101,6 +101,7 @@ def stability(question: Question, state: LadderProgress) -> Chapter:
         sweep.description or "",
         about_runs(question, state),
         state.complete,
+        state.ended > 0,
         tuple(_rows(question, state, found)),
         tuple(_sentences(found, _baseline(state))) if state.complete else (),
         sections=sections,
