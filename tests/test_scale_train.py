@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -208,6 +209,7 @@ def test_a_word_that_turns_around_on_the_second_text(tiny: Place, monkeypatch: p
         return Report(4 + worse[runs[folder.name].variant] + runs[folder.name].config.seed * 1e-4), []
 
     monkeypatch.setattr(scores, "perplexity", perplexity)
+    assert list(score(replace(Q1, described=True), sweep, tiny.texts)) == []  # which has no text
     assert len(list(score(Q1, sweep, tiny.texts))) == len(longest) - 1  # of one run the folder is gone
     assert second_text(Q1, progress(sweep)) == []  # one run of the baseline has no interval
     (sweep.runs / longest[0].id).mkdir()

@@ -82,7 +82,7 @@ def score(question: Question, sweep: Sweep, texts: Mapping[str, Path]) -> Iterat
     """Score the runs that have no score yet and whose folders exist.
 
     Args:
-        question: the question.
+        question: the question; without texts nothing is scored.
         sweep: its sweep.
         texts: the files of the texts by name.
 
@@ -90,6 +90,8 @@ def score(question: Question, sweep: Sweep, texts: Mapping[str, Path]) -> Iterat
         For each run that was scored, a sentence with its scores.
     """
     assert sweep.lines is not None  # every question has lines
+    if not question.texts:
+        return
     lines = Lines(sweep.lines.file)  # as they are now
     own, known = scores_file(lines.file), all_scores(question, sweep)
     scores = read_scores(own, question.texts)
