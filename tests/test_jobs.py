@@ -72,7 +72,7 @@ def test_copies_of_shards(tmp_path: Path) -> None:
     """Two copies of two shards each train as one process does, and wait no longer than they should."""
     given = settings(tmp_path, batch_size=8, steps=6)
     alone = train(load_config({**given, "name": "alone"})).folder
-    given["train"]["parallel"] = {"replicate": 2, "timeout": 8}
+    given["train"]["parallel"] = {"replicate": 2, "timeout": 20}
     assert ended(start(4, given)) == [0, 0, 0, 0]
     run = tmp_path / "runs" / "tiny"
     for kind in ("train", "validation"):
@@ -85,7 +85,7 @@ def test_copies_of_shards(tmp_path: Path) -> None:
     statuses = ended(ranks[:3])
     ended(ranks[3:], within=0)
     assert statuses == [1, 1, 1]
-    assert "no answer from the other processes within 8 s (train.parallel.timeout)" in said(tmp_path, 3)[0]
+    assert "no answer from the other processes within 20 s (train.parallel.timeout)" in said(tmp_path, 3)[0]
 
 
 LSTM = {"type": "lstm", "vocab_size": 257, "d_model": 12}
