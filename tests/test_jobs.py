@@ -27,6 +27,17 @@ def settings(folder: Path, **train: Any) -> dict[str, Any]:
     return {**fields, "model": MODEL, "optimizer": {"type": "amos", "lr": 0.01, "momentum": 0.9}}
 
 
+def assert_trained_alike(alone: Path, run: Path) -> None:
+    """Two runs have logged the same steps and losses, and have the same weights, but for rounding."""
+    for kind in ("train", "validation"):
+        left, right = of_kind(alone, kind), of_kind(run, kind)
+        assert [line["step"] for line in right] == [line["step"] for line in left]
+        for a, b in zip(left, right, strict=True):
+            assert b["cross_entropy"] == pytest.approx(a["cross_entropy"], abs=1e-6, rel=1e-6)
+    for one, other in zip(load_model(alone).parameters(), load_model(run).parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
 def test_killed_and_stopped_runs_go_on_with_any_number_of_ranks(tmp_path: Path) -> None:
     """3 ranks, one of which is killed; then 1, which is told to stop; then 2."""
     given = settings(tmp_path)
@@ -48,13 +59,7 @@ def test_killed_and_stopped_runs_go_on_with_any_number_of_ranks(tmp_path: Path) 
     assert ended(ranks) == [75]
 
     assert ended(start(2, given)) == [0, 0]
-    for kind in ("train", "validation"):
-        left, right = of_kind(alone, kind), of_kind(run, kind)
-        assert [line["step"] for line in right] == [line["step"] for line in left]
-        for a, b in zip(left, right, strict=True):
-            assert b["cross_entropy"] == pytest.approx(a["cross_entropy"], abs=1e-6, rel=1e-6)
-    for one, other in zip(load_model(alone).parameters(), load_model(run).parameters(), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    assert_trained_alike(alone, run)
     assert not list((run / "checkpoints").glob(".*"))
 
 
@@ -74,12 +79,7 @@ def test_copies_of_shards(tmp_path: Path) -> None:
     alone = train(load_config({**given, "name": "alone"})).folder
     given["train"]["parallel"] = {"replicate": 2, "timeout": 20}
     assert ended(start(4, given)) == [0, 0, 0, 0]
-    run = tmp_path / "runs" / "tiny"
-    for kind in ("train", "validation"):
-        for a, b in zip(of_kind(alone, kind), of_kind(run, kind), strict=True):
-            assert b["cross_entropy"] == pytest.approx(a["cross_entropy"], abs=1e-6, rel=1e-6)
-    for one, other in zip(load_model(alone).parameters(), load_model(run).parameters(), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    assert_trained_alike(alone, tmp_path / "runs" / "tiny")
 
     ranks = start(4, {**given, "name": "hung"}, fault="hangs")
     statuses = ended(ranks[:3])
