@@ -189,7 +189,7 @@ LADDERS = (
         "The gains of Weight Normalization start from the values of the first step, by our reading of the "
         "paper, so that the ends of residual branches have no factor. This start is not a fair one: at 111k, "
         "with seeds that are not compared, gains that start as the norms of Small's rows end .21 to .23 "
-        "lower after 1.5M tokens and .028 lower after 3M. A question below has them.",
+        "lower after 1.5M tokens and .028 lower after 3M. A planned question, not trained, has them.",
     ),
     Question(
         "q3-deep",
@@ -218,7 +218,7 @@ LADDERS = (
         "keeps the rate that it began with. It is .149 to .182 nats behind after 1.5M tokens, where that "
         "rate is too low, .051 to .074 after 3M, and .048 to .106 after 6M. WSD decays over the last 20 % of "
         "the steps, which is too short: at 111k and 3M tokens, with seeds that are not compared, a decay "
-        "over 40 % ended .028 lower, .003 above AdamW-Cont. The next question has it.",
+        "over 40 % ended .028 lower, .003 above AdamW-Cont. A planned question, not trained, has it.",
     ),
     Question(
         "q2-wsd",
