@@ -30,6 +30,9 @@ APART_BY = 1.015
 """Factor between the places of two variants' points of one size, for the same reason."""
 WIDEST = 2.0
 """Factor on the smallest and the largest estimate beyond which intervals are cut off, with an arrow."""
+DIGITS = 5
+"""Significant digits of the coordinates of a drawn line. With all digits, errors of rounding, which differ
+between processors, would decide which way a straight line bends at each point, and change pixels slightly."""
 CHOSEN = "chosen rates"
 """The view of the rates of the comparison over the sizes."""
 
@@ -181,9 +184,14 @@ def _factors(verdict: ScaleVerdict, of_points: float, of_back_test: float) -> It
 def _band(
     name: str, ln_params: Sequence[float], values: Sequence[tuple[float, float]], beyond: bool
 ) -> Series:
-    low, high = ([math.exp(v + sign * half) for v, half in values] for sign in (-1, 1))
-    x, y = [math.exp(value) for value in ln_params], [math.exp(v) for v, _ in values]
+    low, high = ([_drawn(v + sign * half) for v, half in values] for sign in (-1, 1))
+    x, y = [_drawn(value) for value in ln_params], [_drawn(v) for v, _ in values]
     return Series(name, name, x, y, low, high, beyond=beyond, in_legend=False)
+
+
+def _drawn(ln_value: float) -> float:
+    """A value with `DIGITS` significant digits, from its logarithm."""
+    return float(f"{math.exp(ln_value):.{DIGITS}g}")
 
 
 def _sides(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> dict[str, dict[float, TunedSize]]:
