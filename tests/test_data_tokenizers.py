@@ -127,7 +127,10 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
         ("[]", r"a list; expected an object"),
         ("{", r"not JSON"),
         ('{"type": "byte", "hash": "0"}', r"the hash is 0, but the tokenizer beside it has [0-9a-f]{64}"),
-        ('{"type": "sentencepiece", "hash": "0"}', r"tokenizer\.model: No such file"),
+        (
+            '{"type": "sentencepiece", "hash": "0"}',
+            r"tokenizer\.model: No such file or directory; expected the file of the sentencepiece tokenizer",
+        ),
     ],
 )
 def test_a_damaged_folder_is_refused(tmp_path: Path, description: str, message: str) -> None:

@@ -225,7 +225,13 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     if not isinstance(kind, str) or kind == "saved" or not isinstance(expected, str):
         raise DataError(f"{path}: not the description of a tokenizer: type {kind!r}, hash {expected!r}")
     config: type[TokenizerConfig] = TOKENIZERS[kind]
-    tokenizer = _checked(config, "load", config.load(Path(folder)))
+    try:
+        tokenizer = _checked(config, "load", config.load(Path(folder)))
+    except DataError as error:
+        if error.missing is None:
+            raise
+        expected_file = f"expected the file of the {kind} tokenizer that {DESCRIPTION} beside it describes"
+        raise DataError(f"{error}; {expected_file}").because_missing(error.missing) from error
     if expected not in (tokenizer.hash, tokenizer.former_hash):
         raise DataError(f"{path}: the hash is {expected}, but the tokenizer beside it has {tokenizer.hash}")
     return tokenizer
