@@ -37,6 +37,7 @@ from zoo.ablate.scale.tuning import at_border, extension, tuning_gap, vertex
 from zoo.ablate.scale.verdict import judge
 from zoo.commands.cli import main
 from zoo.utils.errors import DataError
+from zoo.utils.measures import MEASURES
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "tests/data/muonh-speedups.csv"
@@ -654,6 +655,15 @@ def test_samples_of_the_evaluation_harness(tmp_path: Path) -> None:
     (tmp_path / "muon-2.jsonl").write_text("")
     with pytest.raises(DataError, match="no samples"):
         read_runs(table)
+
+
+def test_a_column_of_bits_per_byte_that_is_named_as_the_loss_keeps_its_unit(tmp_path: Path) -> None:
+    names = "variant,size,tokens,seed,loss,bits_per_byte"
+    rows = [f"{r.variant},{r.size},{r.tokens},{r.seed},{r.loss},{r.loss / 2}" for r in worked_runs()]
+    file = tmp_path / "runs.csv"
+    file.write_text("\n".join([names, *rows]))
+    assert read_table([file]).loss == MEASURES["cross_entropy"]
+    assert read_table([file], LoggerExport({"loss": "bits_per_byte"})).loss == MEASURES["bits_per_byte"]
 
 
 def test_tables_of_other_loggers(tmp_path: Path) -> None:

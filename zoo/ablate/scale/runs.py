@@ -212,7 +212,7 @@ def read_runs(file: Path, cluster: str | None = None) -> RunTable:
     check_names(file, rows)
     check_runs(runs)
     of_ladder = "config" in names  # the lines of `zoo sweep`
-    return RunTable(tuple(runs), loss=_only_loss(runs, [row for _, row in rows]), by_parabola=of_ladder)
+    return RunTable(tuple(runs), loss=only_loss(runs, [row for _, row in rows]), by_parabola=of_ladder)
 
 
 def loss_of_row(row: Mapping[str, str]) -> Measure:
@@ -225,8 +225,12 @@ def loss_of_row(row: Mapping[str, str]) -> Measure:
     return bits if row.get(bits.name) == row["loss"] else CROSS_ENTROPY
 
 
-def _only_loss(runs: Sequence[FinishedRun], rows: Sequence[Mapping[str, str]]) -> Measure:
+def only_loss(runs: Sequence[FinishedRun], rows: Sequence[Mapping[str, str]]) -> Measure:
     """The loss that all rows have; those of runs that diverged have none.
+
+    Args:
+        runs: the runs.
+        rows: the texts of the columns of each run.
 
     Raises:
         DataError: Rows have different ones.

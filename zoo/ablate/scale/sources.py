@@ -20,6 +20,7 @@ from zoo.ablate.scale.runs import (
     RunTable,
     check_names,
     check_runs,
+    only_loss,
     read_rows,
     read_runs,
     run_of_row,
@@ -348,7 +349,8 @@ def _exported(file: Path, columns: Mapping[str, str], cluster: str | None) -> Ru
         raise DataError(f"{file}: no rows; expected one per run")
     _require_one_row_per_run(file, names, rows, columns)
     check_runs(runs)
-    return RunTable(tuple(runs))
+    losses = [row | {"loss": row[columns.get("loss", "loss")]} for _, row in rows]
+    return RunTable(tuple(runs), loss=only_loss(runs, losses))
 
 
 def _require_one_row_per_run(
