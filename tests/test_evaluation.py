@@ -225,8 +225,10 @@ def test_a_run_with_streams_and_lines(tmp_path: Path, poem: Path) -> None:
     ids = torch.tensor([255, *b"\xff".join([*documents, b""])])
     assert score.nats == pytest.approx(in_one_pass(_model(folder), ids), rel=1e-6)
     assert (score.context, score.tokens) == (None, len(ids) - 1)
-    with pytest.raises(ZooError, match="no effect on this model"):
-        perplexity(folder, [poem], contexts=[8])
+    settings: tuple[dict[str, Any], ...] = ({"contexts": [8]}, {"stride": 4}, {"batch_size": 2})
+    for setting in settings:
+        with pytest.raises(ZooError, match="no effect on this model"):
+            perplexity(folder, [poem], **setting)
 
 
 def test_a_folder_of_the_hub_against_transformers(tmp_path: Path, poem: Path) -> None:

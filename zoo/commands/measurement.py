@@ -43,8 +43,9 @@ def eval_(
         int | None, typer.Option(help="The number of new tokens in each window; default: half of the window.")
     ] = None,
     batch_size: Annotated[
-        int, typer.Option(help="The number of windows or requests that are computed at once.")
-    ] = 8,
+        int | None,
+        typer.Option(help="The number of windows or requests that are computed at once; default: 8."),
+    ] = None,
     lines: Annotated[
         bool | None,
         typer.Option(help="Whether each line is a document, with its end; default: as in the training."),

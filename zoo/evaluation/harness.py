@@ -26,7 +26,7 @@ from zoo.evaluation.continuation import batches, continuations
 from zoo.evaluation.evaluated_model import load_evaluated_model
 from zoo.evaluation.generation_settings import GenerationSettings
 from zoo.evaluation.likelihood import LogLikelihood, log_likelihoods
-from zoo.evaluation.perplexity import choose_windows
+from zoo.evaluation.perplexity import BATCH_SIZE, choose_windows
 from zoo.utils.device import find_device
 from zoo.utils.errors import DataError, ZooError
 from zoo.utils.progress import progress
@@ -56,7 +56,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         tokenizer: str | Path | None = None,
         context: int | None = None,
         device: str = "auto",
-        batch_size: int | str = 8,
+        batch_size: int | str = BATCH_SIZE,
     ) -> None:
         """Load a model.
 
@@ -79,7 +79,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         tokenizer_path = None if tokenizer is None else Path(tokenizer)
         self.evaluated = load_evaluated_model(Path(path), tokenizer_path, self._device)
         contexts = [] if context is None else [int(context)]
-        windows = choose_windows(self.evaluated, contexts, None, self.batch_size)[0]
+        windows = choose_windows(self.evaluated, contexts, stride=None, batch_size=None)[0]
         self.context = UNLIMITED if windows is None else windows[0]
         self._in_template = False
 

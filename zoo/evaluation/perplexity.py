@@ -25,6 +25,9 @@ from zoo.utils.progress import AdvanceStage, ignore
 CHUNK = 1024
 """Number of tokens that a model with a carried state reads at once, so that a text may have any length."""
 
+BATCH_SIZE = 8
+"""Number of windows, or of requests of a task, that are computed at once unless another one is given."""
+
 FIRST_BATCHES = 10
 """Number of batches of every kind of windows that are computed first: one to warm up, and nine to time."""
 
@@ -88,7 +91,7 @@ def read(file: Path, tokenizer: Tokenizer, start_id: int, lines: bool) -> Tokeni
 
 
 def choose_windows(
-    evaluated: EvaluatedModel, contexts: Sequence[int], stride: int | None, batch_size: int
+    evaluated: EvaluatedModel, contexts: Sequence[int], stride: int | None, batch_size: int | None
 ) -> list[Windows | None]:
     """Choose the windows in which texts are read.
 
@@ -96,7 +99,7 @@ def choose_windows(
         evaluated: the model.
         contexts: numbers of tokens in a window; empty: the context of the model's training.
         stride: number of new tokens in a window; None: half the context.
-        batch_size: number of windows in a batch.
+        batch_size: number of windows in a batch; None: `BATCH_SIZE`, or nothing to choose.
 
     Returns:
         One element for each context, in increasing order; the only element is None if the model carries its
@@ -107,10 +110,10 @@ def choose_windows(
             model's `max_seq_len`.
     """
     if evaluated.model.config.carries_state:
-        if contexts or stride is not None:
+        if contexts or stride is not None or batch_size is not None:
             raise ZooError(
-                "eval: contexts and stride have no effect on this model, which carries its state through "
-                "the whole text (model.streams): leave them out"
+                "eval: contexts, stride and batch_size have no effect on this model, which carries its state "
+                "through the whole text (model.streams): leave them out"
             )
         return [None]
     if not contexts and evaluated.context is None:
@@ -121,7 +124,7 @@ def choose_windows(
     chosen: list[Windows | None] = []
     for context in sorted(set(contexts or [evaluated.context or 0])):
         new = max(1, context // 2) if stride is None else stride
-        check_windows(context, new, batch_size)
+        check_windows(context, new, BATCH_SIZE if batch_size is None else batch_size)
         if max_seq_len is not None and context > max_seq_len:
             raise ZooError(
                 f"eval: context is {context}, but the model has vectors for {max_seq_len} positions; "

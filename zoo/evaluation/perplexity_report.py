@@ -15,7 +15,7 @@ from rich.console import Group
 from rich.text import Text
 
 from zoo.evaluation.evaluated_model import load_evaluated_model
-from zoo.evaluation.perplexity import choose_windows, evaluate, read
+from zoo.evaluation.perplexity import BATCH_SIZE, choose_windows, evaluate, read
 from zoo.evaluation.score import Score, total
 from zoo.utils.atomic import require_file, warned, write_file, write_text
 from zoo.utils.device import find_device
@@ -111,7 +111,7 @@ def perplexity(
     *,
     contexts: Sequence[int] = (),
     stride: int | None = None,
-    batch_size: int = 8,
+    batch_size: int | None = None,
     lines: bool | None = None,
     tokenizer: Path | None = None,
     device: str = "auto",
@@ -125,7 +125,7 @@ def perplexity(
         files: text files, UTF-8; at least one.
         contexts: numbers of tokens in a window; empty: the context of the model's training.
         stride: number of new tokens in a window; None: half the context.
-        batch_size: number of windows in a batch.
+        batch_size: number of windows in a batch; None: 8.
         lines: whether each line is a document; None: as in the model's training.
         tokenizer: the folder of the tokenizer; None: the one that is stored with the model.
         device: name of the device, see `find_device`.
@@ -161,7 +161,7 @@ def perplexity(
     scores: list[Score] = []
     predicted = sum(len(text.tokens) - 1 for text in texts)
     with progress("perplexity", [predicted] * len(windows)) as advance:
-        for of_files in evaluate(evaluated.model, texts, windows, batch_size, advance):
+        for of_files in evaluate(evaluated.model, texts, windows, batch_size or BATCH_SIZE, advance):
             scores += [*of_files, total(of_files)] if len(texts) > 1 else of_files
     report = PerplexityReport(
         str(path),

@@ -111,7 +111,7 @@ def tasks(
     limit: int | None = None,
     num_fewshot: int | None = None,
     contexts: Sequence[int] = (),
-    batch_size: int = 8,
+    batch_size: int | None = None,
     tokenizer: Path | None = None,
     device: str = "auto",
     out: Path | None = None,
@@ -129,7 +129,7 @@ def tasks(
         num_fewshot: number of solved examples in front of each question; None: the task's own setting.
         contexts: the largest number of tokens that the model reads, at most one number; empty: the context of
             its training.
-        batch_size: number of requests in a batch.
+        batch_size: number of requests in a batch; None: 8.
         tokenizer: the folder of the tokenizer; None: the one that is stored with the model.
         device: name of the device, see `find_device`.
         out: the .json file to write; None: ``tasks.json`` in the run folder, or in the working directory if
@@ -169,13 +169,15 @@ def tasks(
 
     from zoo.evaluation.harness import UNLIMITED, ZooLM
     from zoo.evaluation.offline import offline
+    from zoo.evaluation.perplexity import BATCH_SIZE
     from zoo.evaluation.tasks import explained_scores, load_tasks, questions_digest, require_known
     from zoo.evaluation.warnings_only import warnings_only
 
     with warnings_only():
         require_known(names, task_path)
     checkpoint = RunFolder(path).checkpoint() if RunFolder(path).exists else None
-    model = ZooLM(path, tokenizer, next(iter(contexts), None), device, batch_size)
+    at_once = BATCH_SIZE if batch_size is None else batch_size
+    model = ZooLM(path, tokenizer, next(iter(contexts), None), device, at_once)
     with offline(), warnings_only():
         loaded = load_tasks(names, task_path, fewshot=num_fewshot, limit=limit, context=model.context)
         questions = {name: questions_digest(task) for name, task in loaded["tasks"].items()}
