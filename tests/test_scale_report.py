@@ -411,8 +411,8 @@ def test_a_described_question_with_all_runs(tmp_path: Path) -> None:
     assert [cells[-3:] for cells in table.rows] == [[1.5, 4.5, 16.5]] * 4
     assert len(shown.sentences) == 4
     assert shown.sentences[0].endswith(
-        ", small, the baseline, ends at 3.000 nats with its best rate, 0.001. It trains with rates up to 4 "
-        "times as high; with 16 times the best rate a run has 16 spikes."
+        ", method=small, the baseline, ends at 3.000 nats with its best rate, 0.001. It trains with rates up "
+        "to 4 times as high; with 16 times the best rate a run has 16 spikes."
     )
     assert "up to at least 16 times" in shown.sentences[1]
 

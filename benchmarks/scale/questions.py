@@ -199,7 +199,8 @@ LADDERS = (
             Claim("wesar-sigma", f"WeSaR with sigma^2 of 1e-2 {STABLE}"),
         ),
         described=True,
-        remark="The paper saw loss spikes in models of 13B parameters, and none in those of 130M and 1.3B.",
+        remark="The models have 24 blocks (296k) and 48 blocks (593k) of width 32. The paper saw loss spikes "
+        "in models of 13B parameters, and none in those of 130M and 1.3B.",
     ),
     Question(
         "q2-horizon",

@@ -150,7 +150,7 @@ def _rows(question: Question, state: LadderProgress, found: Sequence[Searched]) 
 def _sentences(found: Sequence[Searched], baseline: str) -> Iterator[str]:
     """A description of every method at every size."""
     for one in found:
-        name = f"{one.method}, the baseline," if one.method == baseline else one.method
+        name = f"{METHOD}={one.method}" + ", the baseline," * (one.method == baseline)
         if one.reach is None:
             yield f"At {format_count(one.size)}, {name} trains with no rate."
             continue
