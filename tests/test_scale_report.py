@@ -403,7 +403,9 @@ def test_a_described_question_with_all_runs(tmp_path: Path) -> None:
     shown = stability(replace(ASKED, claims=(Claim("he", "He trains at larger rates"),)), progress(sweep))
     assert shown.complete
     (only,) = shown.rows
-    assert only.here == "≥ 16 x, ≥ 16 x its best rate; small 4 x, 4 x"
+    assert re.fullmatch(
+        r"rates up to ≥ 16 x \(\S+\) and ≥ 16 x \(\S+\) the best one; small 4 x and 4 x", only.here
+    )
     assert only.word == "no word: described below"
     assert not only.looked_at  # README has only claims with words
     assert "2 sizes" in only.scale
@@ -412,7 +414,8 @@ def test_a_described_question_with_all_runs(tmp_path: Path) -> None:
     assert len(shown.sentences) == 4
     assert shown.sentences[0].endswith(
         ", method=small, the baseline, ends at 3.000 nats with its best rate, 0.001. It trains with rates up "
-        "to 4 times as high; with 16 times the best rate a run has 16 spikes."
+        "to 4 times as high. A run has 1.5 spikes at 1 x; 4.5 spikes at 4 x; 16 spikes at 16 x, where not "
+        "all runs train."
     )
     assert "up to at least 16 times" in shown.sentences[1]
 

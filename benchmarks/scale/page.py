@@ -35,8 +35,8 @@ BEYOND = (
     "anything; where a line is extended, it is to twice the largest size and no farther."
 )
 NOT_TRAINED = (
-    "No run of these questions has ended, so that nothing is known of their claims. `make scale-study` "
-    "trains them."
+    "No run of these questions has ended, so that their claims have no word; what searches with other seeds "
+    "found is said above. `make scale-study` trains them."
 )
 BEGIN, END = "<!-- scale: begin -->", "<!-- scale: end -->"
 README_BEFORE = "## Install"

@@ -25,7 +25,6 @@ METHOD, RATE = "method", "optimizer.lr"
 
 MULTIPLES = (1.0, 4.0, 16.0)
 """Of the best rate, at which spikes are counted."""
-FAR = MULTIPLES[-1]
 
 
 @dataclass(frozen=True)
@@ -140,8 +139,9 @@ def _rows(question: Question, state: LadderProgress, found: Sequence[Searched]) 
         if not state.complete or not all(sides):
             yield open_row(claim, state)
             continue
-        own, other = (", ".join(f"{_bounded(one, one.reach)} x" for one in side) for side in sides)
-        here = f"{own} its best rate; {baseline} {other}"
+        own = " and ".join(f"{_bounded(one, one.reach)} x ({format_count(one.size)})" for one in sides[0])
+        other = " and ".join(f"{_bounded(one, one.reach)} x" for one in sides[1])
+        here = f"rates up to {own} the best one; {baseline} {other}"
         runs = [run for one in chain(*sides) for of_rate in one.rates.values() for run in of_rate]
         scale = scale_text([one.size for one in sides[0]], [run.tokens for run in runs])
         yield Row(claim.text, claim.paper, here, "no word: described below", scale, looked_at=False)
@@ -154,12 +154,16 @@ def _sentences(found: Sequence[Searched], baseline: str) -> Iterator[str]:
         if one.reach is None:
             yield f"At {format_count(one.size)}, {name} trains with no rate."
             continue
-        spikes = one.spikes(FAR)
-        beside = "" if spikes is None else f"; with {FAR:g} times the best rate a run has {spikes:.2g} spikes"
+        counts = [
+            f"{spikes:.2g} spikes at {multiple:g} x" + ", where not all runs train" * (multiple > one.reach)
+            for multiple in MULTIPLES
+            if (spikes := one.spikes(multiple)) is not None
+        ]
         bound = "at least " * one.is_bound
         yield (
             f"At {format_count(one.size)}, {name} ends at {one.loss(one.best):.3f} nats with its best rate, "
-            f"{one.best:.3g}. It trains with rates up to {bound}{one.reach:.3g} times as high{beside}."
+            f"{one.best:.3g}. It trains with rates up to {bound}{one.reach:.3g} times as high. A run has "
+            f"{'; '.join(counts)}."
         )
 
 

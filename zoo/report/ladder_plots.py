@@ -22,7 +22,7 @@ from zoo.report.tuning_curves import ladder_tuning_curves
 
 STEPS = 60
 """Number of points of a drawn curve."""
-FARTHEST = 4.0
+FARTHEST = 2.0
 """Factor on the largest size up to which the line is drawn, but no farther than the measured range."""
 BESIDE = 1.04
 """Factor on the largest size by which each back-test is moved, so that all bars are visible."""
