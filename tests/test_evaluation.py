@@ -194,6 +194,9 @@ def test_contexts_and_files(run: Path, poem: Path, tmp_path: Path) -> None:
     ]
     assert written == [out, out.with_suffix(".png")]
     assert written[1].read_bytes().startswith(PNG)
+    (tmp_path / "link.txt").symlink_to(other)
+    with pytest.raises(ZooError, match=r"link\.txt: given twice; expected each text once"):
+        perplexity(run, [other, poem, tmp_path / "link.txt"], device="cpu")
 
 
 def test_a_picture_of_what_blows_up() -> None:

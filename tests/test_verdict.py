@@ -365,7 +365,8 @@ def test_unequal_budgets(tmp_path: Path) -> None:
     write_run(folder / "runs" / "new-1", curve(2.9)[:-1], seed=1)
     found = caveats(judge(read_results([folder])))
     assert found == [
-        "the runs were trained on 5,760 to 6,400 tokens: final losses are not at the same budget"
+        "the runs have read 5,760 to 6,400 tokens (of other data: texts, examples or images): final losses "
+        "are not at the same budget"
     ]
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from statistics import fmean, variance
 
 from zoo.ablate.crashes import crashes
+from zoo.ablate.curve import READ
 from zoo.ablate.data_cautions import data_cautions
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
@@ -175,7 +176,7 @@ def _different_budgets(judgement: Judgement) -> Iterator[str]:
     totals = {run.validation.tokens[-1] for runs in finished for run in runs.values()}
     if len(totals) > 1:
         yield (
-            f"the runs were trained on {min(totals):,.0f} to {max(totals):,.0f} tokens: final "
+            f"the runs have read {min(totals):,.0f} to {max(totals):,.0f} {READ}: final "
             f"{'losses' if judgement.results.measure.is_loss else 'values'} are not at the same budget"
         )
 

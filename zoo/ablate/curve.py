@@ -10,6 +10,8 @@ import numpy as np
 from zoo.utils.arrays import Array
 from zoo.utils.run_folder import Record
 
+READ = "tokens (of other data: texts, examples or images)"
+"""What training reads, in words; `tokens` of a `Curve` counts it."""
 COSTS = ("steps", "tokens", "flops", "seconds")
 """The costs of training, which are the fields of `Curve` other than the values."""
 
@@ -20,7 +22,7 @@ class Curve:
 
     Attributes:
         steps: the number of optimizer steps before the value was measured.
-        tokens: the training targets of these steps: tokens of text, or images.
+        tokens: what these steps have read: tokens, or of other data texts, examples or images.
         flops: the floating point operations of these steps, those of the optimizer included, see
             `zoo.run.flops.run_flops`.
         seconds: the time of these steps; evaluations and checkpoints are not counted.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -143,6 +144,10 @@ def perplexity(
     """
     if not files:
         raise ZooError("eval: no files; expected one or more texts")
+    given = [os.path.realpath(file) for file in files]
+    for i, file in enumerate(files):
+        if given[i] in given[:i]:
+            raise ZooError(f"eval: {file}: given twice; expected each text once, as all count in the total")
     is_named = out is not None
     if out is None:
         out = (RunFolder(path) if RunFolder(path).exists else RunFolder(Path())).perplexity

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from zoo.ablate.curve import COSTS, Curve
+from zoo.ablate.curve import COSTS, READ, Curve
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
 from zoo.report.plot import Plot, Series, View
@@ -15,7 +15,7 @@ from zoo.utils.measures import CROSS_ENTROPY, Measure
 
 COST_TITLES = {
     "steps": "optimizer steps",
-    "tokens": "training targets (tokens or images)",
+    "tokens": READ,
     "flops": "training FLOPs",
     "seconds": "seconds of training steps",
 }

@@ -263,7 +263,7 @@ def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
 
 
 def _tokens(run: RunMetrics) -> float:
-    """The training targets of a run; of one that diverged those that it should have seen.
+    """What training has read in a run, in tokens or other units; of one that diverged those that it should have seen.
 
     Raises:
         DataError: The run diverged before its first line, so that they are not known.
