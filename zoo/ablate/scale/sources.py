@@ -263,7 +263,7 @@ def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
 
 
 def _tokens(run: RunMetrics) -> float:
-    """What training has read in a run, in tokens or other units; of one that diverged those that it should have seen.
+    """What a run has read, in tokens or other units; a run that diverged, what it should have read.
 
     Raises:
         DataError: The run diverged before its first line, so that they are not known.
