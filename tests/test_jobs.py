@@ -11,11 +11,13 @@ import pytest
 import torch
 from ranks import ended, reached, said, start
 from tiny_runs import of_kind, tiny_fields
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # documented, but not in __all__
 
 from zoo import load_model
 from zoo.run.config import load_config
+from zoo.train import rank_errors
 from zoo.train.run import train
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import ConfigError, EndedRankError, RankError
 
 MODEL = {"type": "ngpt", "vocab_size": 257, "d_model": 12, "n_layers": 2, "n_heads": 2, "d_mlp": 5}
 
@@ -86,6 +88,25 @@ def test_copies_of_shards(tmp_path: Path) -> None:
     ended(ranks[3:], within=0)
     assert statuses == [1, 1, 1]
     assert "no answer from the other processes within 20 s (train.parallel.timeout)" in said(tmp_path, 3)[0]
+
+
+def test_the_rank_that_knows_the_reason_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that fails closes its connections first, which another one may notice before it reports."""
+    store, ranks = HashStore(), [0]
+    monkeypatch.setattr(rank_errors, "connect_store", lambda timeout: store)
+    monkeypatch.setattr(rank_errors, "_rank", lambda: ranks[-1])
+
+    def meanwhile(seconds: float) -> None:
+        if ranks == [0]:
+            ranks.append(1)
+            with pytest.raises(RankError, match="no answer"), rank_errors.only_first_rank_reports():
+                raise RankError("no answer")
+            ranks.append(0)
+
+    monkeypatch.setattr("zoo.train.rank_errors.time.sleep", meanwhile)
+    with pytest.raises(SystemExit), rank_errors.only_first_rank_reports():
+        raise EndedRankError("another process has ended")
+    assert ranks == [0, 1, 0]
 
 
 LSTM = {"type": "lstm", "vocab_size": 257, "d_model": 12}

@@ -29,7 +29,7 @@ from zoo.train.rank_errors import (
     only_first_rank_reports,
 )
 from zoo.utils.device import find_device, total_memory
-from zoo.utils.errors import ConfigError, DivergenceError, RankError, ZooError
+from zoo.utils.errors import ConfigError, DivergenceError, EndedRankError, RankError, ZooError
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
@@ -282,13 +282,14 @@ def lost(error: RuntimeError, place: str, timeout: int) -> RankError | None:
     text = str(error)
     if isinstance(error, RankError | DivergenceError):
         return None
+    kind = RankError
     if "Timed out" in text or "timed out" in text:
         what = f"no answer from the other processes within {timeout} s (train.parallel.timeout)"
     elif isinstance(error, dist.DistError) or "gloo" in text or "Connection" in text:
-        what = "another process has ended"
+        kind, what = EndedRankError, "another process has ended"
     else:
         return None
-    return RankError(f"{place}: {what}: {text.splitlines()[0]}")
+    return kind(f"{place}: {what}: {text.splitlines()[0]}")
 
 
 def _common_device(name: str, store: Store, size: int) -> torch.device:

@@ -17,7 +17,7 @@ from functools import cache
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from zoo.utils.errors import DivergenceError, RankError, ZooError
+from zoo.utils.errors import DivergenceError, EndedRankError, RankError, ZooError
 
 ASKING = 1.0
 """Seconds within which all processes that fail ask which of them reports."""
@@ -72,6 +72,8 @@ def only_first_rank_reports() -> Iterator[None]:
     try:
         yield
     except (ZooError, DivergenceError, RankError) as error:
+        if isinstance(error, EndedRankError):
+            time.sleep(ASKING / 2)  # a process that fails closes its connections before it can report why
         end_unless_first(str(error), 2 if isinstance(error, ZooError) else 1)
         raise
     except Exception as error:

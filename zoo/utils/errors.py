@@ -51,6 +51,10 @@ class RankError(RuntimeError):
     """Another process of the run has ended or does not answer; the last checkpoint is kept."""
 
 
+class EndedRankError(RankError):
+    """Another process of the run has ended; if it has failed, its own error has the reason."""
+
+
 def joined_message(*parts: str) -> str:
     """Join the parts of a message by colons: the place, the key, the problem; empty parts are left out."""
     return ": ".join(part for part in parts if part)
