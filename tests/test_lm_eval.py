@@ -290,7 +290,7 @@ def test_the_name_in_the_harness(both: tuple[Path, Path]) -> None:
         model.loglikelihood([request("loglikelihood", "a", "")])
 
 
-@pytest.mark.parametrize("batch_size", [0, "auto"])
+@pytest.mark.parametrize("batch_size", [0, 2**31, "auto"])
 def test_batches_that_are_no_number(both: tuple[Path, Path], batch_size: Any) -> None:
     with pytest.raises(ZooError, match=f"batch_size is {batch_size}; expected a number of at least 1"):
         ours(both[0], batch_size=batch_size)

@@ -169,7 +169,7 @@ def test_switching_the_axis_keeps_what_is_hidden(opened: Any) -> None:
     tokens = find(opened, "#views-loss button[data-view='1']")
     assert tokens.text == "tokens"
     tokens.click()
-    title = "return document.querySelector('#plot-loss .xtitle').textContent.includes('tokens')"
+    title = "return document.querySelector('#plot-loss .xtitle').textContent.includes('of other data')"
     wait_for(opened, title)
     last = "return document.getElementById('plot-loss').data.at(-1).x.at(-1)"
     assert opened.execute_script(last) == 100 * TOKENS

@@ -62,9 +62,6 @@ class Question:
         return () if self.described else (SECOND,)
 
 
-ONE_RATE = "its one rate is too low at 1.5M tokens, and too high at 6M from 738k on"
-
-
 def _optimizers(model: str) -> tuple[Claim, ...]:
     paper, caution = (
         ("at most 70 % of AdamW's steps on BERT and T5, 1.43 x", ONE_RATE) if model == "GPT" else ("", "")
@@ -79,6 +76,7 @@ def _optimizers(model: str) -> tuple[Claim, ...]:
 
 
 NGPT = "nGPT needs fewer tokens than GPT, context"
+ONE_RATE = "its one rate is too low at 1.5M tokens, and too high at 6M from 738k on"
 SMALL_SIGMA = "its sigma^2 is too small at these widths"
 UNFAIR_GAINS = "the start of its gains is not a fair one"
 STABLE = "trains deep and narrow models at larger multiples of its best rate than Small"

@@ -72,8 +72,10 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             ZooError: There is no model at `path`, or a setting is out of range.
         """
         super().__init__()
-        if not str(batch_size).isdecimal() or int(batch_size) < 1:
-            raise ZooError(f"eval: batch_size is {batch_size}; expected a number of at least 1")
+        if not str(batch_size).isdecimal() or not 1 <= int(batch_size) < 2**31:
+            raise ZooError(
+                f"eval: batch_size is {batch_size}; expected a number of at least 1, and less than 2^31"
+            )
         self.batch_size = int(batch_size)
         self._device = find_device(device)
         tokenizer_path = None if tokenizer is None else Path(tokenizer)
